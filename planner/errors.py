@@ -1,0 +1,46 @@
+"""What can go wrong, as data: the subject, what was expected, what was found, what to do next.
+
+The command line renders an error as one message and maps ``exit_code``; nothing here is a traceback.
+"""
+
+from __future__ import annotations
+
+
+class MoeplanError(Exception):
+    """Base of every expected failure.
+
+    Args:
+        subject: the file, device or option it is about.
+        expected: what would have been right; empty where the finding says it all.
+        found: what was there instead.
+        advice: the next command or step; empty if there is none.
+    """
+
+    exit_code = 3
+
+    def __init__(self, subject: str, *, expected: str = "", found: str, advice: str = "") -> None:
+        self.subject, self.expected, self.found, self.advice = subject, expected, found, advice
+        middle = f"expected {expected}, found {found}" if expected else found
+        super().__init__(f"{subject}: {middle}" + (f" ({advice})" if advice else ""))
+
+
+class ModelFileError(MoeplanError):
+    """A model that cannot be read or does not hold together."""
+
+
+class MachineFileError(MoeplanError):
+    """A machine file that is not ``moeplan.machine/1``."""
+
+
+class EngineError(MoeplanError):
+    """A llama.cpp that was named but cannot be used."""
+
+
+class OptionError(MoeplanError):
+    """A command line that contradicts itself or the model."""
+
+    exit_code = 2
+
+
+class PolicyError(MoeplanError):
+    """A rule claimed what the cost model does not confirm: a defect of moeplan, named after the rule."""

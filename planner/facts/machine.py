@@ -1,0 +1,146 @@
+"""The machine as probes saw it (``moeplan.machine/1``). ``None`` is "not known", never zero."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from planner.facts.outcome import ProbeReport
+from planner.facts.reading import Reading
+
+
+class Os(StrEnum):
+    LINUX = "linux"
+    WINDOWS = "windows"
+    MACOS = "macos"
+
+
+class Overflow(StrEnum):
+    """What the system does when RAM runs out."""
+
+    SWAP = "swap"
+    COMPRESS = "compress"
+    KILL = "kill"
+    NONE = "none"
+
+
+class Backend(StrEnum):
+    """ggml backend of a device."""
+
+    CUDA = "cuda"
+    ROCM = "rocm"
+    VULKAN = "vulkan"
+    METAL = "metal"
+    SYCL = "sycl"
+    RPC = "rpc"
+
+
+class DriverModel(StrEnum):
+    """Who owns VRAM: under WDDM the operating system pages it silently."""
+
+    WDDM = "wddm"
+    TCC = "tcc"
+    LINUX = "linux"
+    METAL = "metal"
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    name: str | None = None
+    physical_cores: int | None = None
+    performance_cores: int | None = None
+    logical_cores: int | None = None
+    isa: tuple[str, ...] = ()
+    numa_nodes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ram:
+    """Host memory; ``total_bytes`` and ``available_bytes`` already respect a container's limit."""
+
+    total_bytes: int
+    available_bytes: int | None = None
+    read_bps: Reading | None = None
+    overflow: Overflow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One device as llama.cpp names it (``CUDA0``, ``RPC0``, …).
+
+    ``used_bytes`` is what others hold now (desktop included); ``unified`` means it shares host RAM.
+    """
+
+    id: str
+    total_bytes: int
+    name: str | None = None
+    backend: Backend | None = None
+    driver_model: DriverModel | None = None
+    unified: bool = False
+    used_bytes: int | None = None
+    free_bytes: int | None = None
+    memory_bps: Reading | None = None
+    h2d_pinned_bps: Reading | None = None
+    h2d_pageable_bps: Reading | None = None
+    f16_flops: Reading | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPoint:
+    """Disk rate at one block size and queue depth."""
+
+    block_bytes: int
+    queue_depth: int
+    bps: Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    path: str
+    filesystem: str | None = None
+    device: str | None = None
+    read_curve: tuple[ReadPoint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRate:
+    """Measured time of one layer of one model on one device, seconds."""
+
+    model: str
+    device: str
+    kind: str
+    expert_type: str | None = None
+    decode_s: Reading | None = None
+    prefill_s_per_token: Reading | None = None
+    prefill_batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A llama.cpp build and what it accepts.
+
+    Args:
+        kind: ``llama.cpp``, ``llama-cpp-python`` or a fork's name.
+        build: upstream build number (``b11549`` → 11549); None if it does not say.
+        flags: long option names its ``--help`` lists.
+        server: path of its llama-server; None for the embedded engine or a replayed machine.
+    """
+
+    kind: str
+    build: int | None = None
+    backends: tuple[str, ...] = ()
+    kv_pairs_on_gpu: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    server: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    os: Os
+    ram: Ram
+    cpu: Cpu = Cpu()
+    gpus: tuple[Gpu, ...] = ()
+    disk: Disk | None = None
+    layers: tuple[LayerRate, ...] = ()
+    engine: Engine | None = None
+    probes: tuple[ProbeReport, ...] = ()

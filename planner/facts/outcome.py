@@ -1,0 +1,16 @@
+"""The three outcomes of a probe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeReport:
+    """What one probe did: found something, found nothing to find, or failed; and how long it took."""
+
+    name: str
+    status: Literal["found", "absent", "failed"]
+    reason: str
+    duration_s: float

@@ -1,0 +1,63 @@
+"""Bytes and rates: the one place that parses and words a size.
+
+Sizes on the command line accept ``GiB MiB KiB GB MB KB B``; inside, everything is bytes, seconds,
+bytes per second and tokens per second.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+
+_SUFFIX: Final = {
+    "": 1, "b": 1,
+    "k": KIB, "kb": 1000, "kib": KIB,
+    "m": MIB, "mb": 1000**2, "mib": MIB,
+    "g": GIB, "gb": 1000**3, "gib": GIB,
+    "t": 1 << 40, "tb": 1000**4, "tib": 1 << 40,
+}  # fmt: skip
+_SIZE: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+_LARGEST: Final = 1 << 60
+
+
+def parse_size(text: str) -> int:
+    """``"12.5GiB"`` → bytes.
+
+    Raises:
+        ValueError: not a number with one of the known units, or over 2^60 bytes.
+    """
+    match = _SIZE.fullmatch(text)
+    factor = _SUFFIX.get(match[2].lower()) if match else None
+    if match is None or factor is None or len(match[1]) > 40:
+        raise ValueError(f"expected a size such as 12GiB, 800MiB or 16GB, found {text!r}")
+    value = int(float(match[1]) * factor)
+    if value > _LARGEST:
+        raise ValueError(f"expected at most 2^60 bytes, found {text!r}")
+    return value
+
+
+def mib(n_bytes: float) -> str:
+    """Bytes → ``"1,234 MiB"``: memory terms, where the last MiB matters."""
+    return f"{n_bytes / MIB:,.0f} MiB"
+
+
+def size(n_bytes: float) -> str:
+    """Bytes → the largest binary unit that keeps three digits, e.g. ``"17.3 GiB"``."""
+    for unit, factor in (("TiB", 1 << 40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB)):
+        if abs(n_bytes) >= factor:
+            return f"{n_bytes / factor:,.1f} {unit}"
+    return f"{n_bytes:,.0f} B"
+
+
+def rate(bps: float) -> str:
+    """Bytes per second → ``"55.1 GB/s"`` (decimal, as links and memory are sold)."""
+    return f"{bps / 1e9:,.1f} GB/s"
+
+
+def count(n: float) -> str:
+    """A count with thousands separators, ``"16,384"``."""
+    return f"{n:,.0f}"
