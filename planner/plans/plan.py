@@ -87,7 +87,7 @@ class Plan:
     chosen: Candidate
     decisions: tuple[Decision, ...] = ()
     exchange: tuple[Exchange, ...] = ()
-    warnings: tuple[Caution, ...] = ()
+    cautions: tuple[Caution, ...] = ()
     refusal: Refusal | None = None
     lint: tuple[Lint, ...] | None = None
     """Set (possibly empty) when the settings are a user's own flags."""

@@ -44,7 +44,7 @@ class Draft:
 
     domains: tuple[tuple[str, tuple[Any, ...]], ...] = ()
     reserve: tuple[tuple[str, int], ...] = ()
-    warnings: tuple[Caution, ...] = ()
+    cautions: tuple[Caution, ...] = ()
 
     def values(self, setting: str) -> tuple[Any, ...]:
         return dict(self.domains).get(setting, ())
@@ -56,7 +56,7 @@ class Draft:
             self,
             domains=tuple(merged.items()),
             reserve=proposal.reserve or self.reserve,
-            warnings=self.warnings + proposal.warnings,
+            cautions=self.cautions + proposal.cautions,
         )
 
     def settings(self) -> Settings:
@@ -70,7 +70,7 @@ class Proposal:
 
     domains: tuple[tuple[str, tuple[Any, ...]], ...] = ()
     reserve: tuple[tuple[str, int], ...] = ()
-    warnings: tuple[Caution, ...] = ()
+    cautions: tuple[Caution, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,33 @@
+"""Words for a road not taken: one candidate against the chosen one."""
+
+from __future__ import annotations
+
+from planner import units
+from planner.facts.workload import Goal
+from planner.plans.decision import Alternative, Fate, Scalar
+from planner.plans.plan import Candidate
+
+
+def cost(candidate: Candidate, goal: Goal) -> float:
+    """What the goal wants small: seconds of a turn, of an answer token or of a prompt token (mid-points)."""
+    speed = candidate.speed
+    if goal is Goal.DECODE:
+        return 1.0 / speed.decode_tps.mid
+    if goal is Goal.PREFILL:
+        return 1.0 / speed.prefill_tps.mid
+    return speed.turn_s.mid
+
+
+def versus(value: Scalar, other: Candidate, chosen: Candidate, goal: Goal) -> Alternative:
+    """``value`` would have made ``other``: does it fit, and how much slower is it by ``goal``?"""
+    if other.shortfalls:
+        worst = max(other.shortfalls, key=lambda s: s.needed_bytes - s.available_bytes)
+        short = worst.needed_bytes - worst.available_bytes
+        return Alternative(value, Fate.DOES_NOT_FIT, short, f"{worst.device} would be {units.mib(short)} short")
+    factor = cost(other, goal) / cost(chosen, goal)
+    spoken = "no faster" if factor < 1.005 else f"{factor:.2f}x the time"
+    detail = (
+        f"{spoken}: prefill {other.speed.prefill_tps.mid:,.0f}, "
+        f"decode {other.speed.decode_tps.mid:,.1f} tok/s predicted"
+    )
+    return Alternative(value, Fate.SLOWER, round(factor, 4), detail)

@@ -1,0 +1,88 @@
+"""Which devices take part."""
+
+from __future__ import annotations
+
+from planner import units
+from planner.facts.machine import Backend, Gpu
+from planner.facts.reading import Source
+from planner.plans.decision import Alternative, Confidence, Decision, Evidence, Fate, RuleDoc
+from planner.plans.plan import Candidate, Caution
+from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
+
+SMALLEST_BYTES = 2 * units.GIB
+
+DOC = RuleDoc(
+    id="devices",
+    title="Use every GPU that llama.cpp lists and that has room for more than its own overhead",
+    settings=("devices",),
+    what=(
+        "A device takes part when llama.cpp can use it and at least 2 GiB of it are free. Devices keep the "
+        "order in which llama.cpp lists them, except that a local device comes before a remote one: the first "
+        "device runs the multiplies whose weights are in host memory, so the best link must be first."
+    ),
+    why=(
+        "A device with less free memory than its context, its compute buffer and the headroom cannot hold a "
+        "single layer, and an idle backend still costs graph splits in every token. An integrated GPU shares "
+        "RAM: it adds no memory, and unmeasured it is more often slower than the CPU at decode, so it is left "
+        "out when a GPU with memory of its own is there."
+    ),
+    numbers=(
+        (
+            "2 GiB free",
+            "1 GiB headroom + 290 to 780 MiB CUDA context (measured) + the smallest compute buffer",
+        ),
+        ("61 graph splits per token for one idle backend", "Helldez/BigMoeOnEdge, measured"),
+        ("decode on unified-memory GPUs 0.22x to 0.80x of the CPU", "Helldez/BigMoeOnEdge, measured"),
+    ),
+    abstains="No GPU: the plan is for the CPU and no device flag is printed.",
+    references=("ggml/src/ggml-backend.cpp (b11312): op offload runs on the first backend that supports it",),
+)
+
+
+def _free(gpu: Gpu) -> int:
+    if gpu.used_bytes is not None:
+        return gpu.total_bytes - gpu.used_bytes
+    return gpu.free_bytes if gpu.free_bytes is not None else gpu.total_bytes
+
+
+def _reason_out(gpu: Gpu, problem: Problem) -> str | None:
+    own_memory = any(not other.unified for other in problem.machine.gpus if _free(other) >= SMALLEST_BYTES)
+    if _free(gpu) < SMALLEST_BYTES:
+        return f"{units.mib(_free(gpu))} free, under {units.size(SMALLEST_BYTES)}"
+    if gpu.unified and own_memory:
+        return "shares host RAM beside a GPU with memory of its own"
+    return None
+
+
+def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
+    """Narrow ``devices`` to one tuple of device ids; say which were left out."""
+    used = [gpu for gpu in problem.machine.gpus if _reason_out(gpu, problem) is None]
+    used.sort(key=lambda gpu: gpu.backend is Backend.RPC)
+    left_out = tuple(
+        Caution("device-left-out", f"{gpu.id} does not take part: {reason}.")
+        for gpu in problem.machine.gpus
+        if (reason := _reason_out(gpu, problem)) is not None
+    )
+    return Proposal(domains=(("devices", (tuple(gpu.id for gpu in used),)),), cautions=left_out)
+
+
+def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
+    """One decision, with the devices left out as alternatives."""
+    names = chosen.settings.devices
+    gpus = problem.machine.gpus
+    if not gpus:
+        evidence = (Evidence("GPUs found", 0, "devices", Source.REPORTED),)
+        headline = "no GPU was found: everything runs on the CPU"
+    else:
+        evidence = tuple(Evidence(f"{gpu.id} free", _free(gpu), "bytes", Source.REPORTED) for gpu in gpus)
+        shown = ", ".join(f"{gpu.id} ({units.size(_free(gpu))} free)" for gpu in gpus if gpu.id in names)
+        headline = f"uses {shown}" if names else "no GPU has enough free memory: everything runs on the CPU"
+    losers = tuple(
+        Alternative(gpu.id, Fate.DOES_NOT_FIT if _free(gpu) < SMALLEST_BYTES else Fate.SLOWER, None, reason)
+        for gpu in gpus
+        if (reason := _reason_out(gpu, problem)) is not None
+    )
+    return (Decision("devices", "devices", ",".join(names) or "none", headline, Confidence.DERIVED, evidence, losers),)
+
+
+RULE = Rule(DOC, propose, explain)

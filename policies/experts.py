@@ -1,0 +1,117 @@
+"""Which experts live on the GPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner import units
+from planner.facts.model import Role
+from planner.facts.reading import Source
+from planner.plans.compare import versus
+from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
+from planner.plans.plan import Candidate, Caution
+from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
+
+DOC = RuleDoc(
+    id="experts",
+    title="As many expert layers on the GPU as fit: the smallest --n-cpu-moe, then single tensors",
+    settings=("n_cpu_moe", "override_tensor"),
+    what=(
+        "--n-cpu-moe N keeps the routed experts of the first N blocks in host memory. For every ubatch and load "
+        "mode that is considered the search takes the smallest N that keeps the headroom, and compares the "
+        "results by the time of a turn. Then it tries to bring single expert tensors of the last block that "
+        "stayed behind back to the GPU with -ot, and keeps that when the turn gains at least 1 %. The flag is "
+        "printed even when it is 0."
+    ),
+    why=(
+        "Only n_expert_used of n_expert experts are read per token, so experts are the cheapest bytes to leave "
+        "in RAM; every layer of them that stays on the GPU still saves its share of RAM time in decode and its "
+        "transfer in prefill. Blocks are counted, not MoE layers: leading dense blocks count too. In "
+        "ik_llama.cpp the same flag keeps the last blocks."
+    ),
+    numbers=(
+        ("-ncmoe 48/36/28/24: 41.7/56.0/67.1/88.8 tok/s", "qwen3-30b-a3b on 12 GiB, llama.cpp b11434"),
+        ("about 0.5 ms per token and layer of 360 MiB experts on 16 cores", "the same runs"),
+    ),
+    abstains="The file has no routed experts, or no GPU takes part.",
+    references=(
+        "common/common.h (b11312): one override per block, biases included",
+        "ggml-org/llama.cpp#15077",
+    ),
+)
+
+
+def _last_moe_block(problem: Problem) -> int:
+    blocks = [t.layer for t in problem.model.tensors if t.role is Role.EXPERT and t.layer is not None]
+    return max(blocks, default=-1)
+
+
+def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
+    """Open ``n_cpu_moe`` at every block that holds experts; fixed to 0 for a dense model."""
+    model = problem.model
+    if not model.is_moe:
+        note = "The file has no routed experts: a dense model is planned, layers instead of experts."
+        return Proposal(domains=(("n_cpu_moe", (0,)),), cautions=(Caution("dense-model", note),))
+    if not draft.values("devices")[0]:
+        return Proposal(domains=(("n_cpu_moe", (0,)),))
+    steps = {0} | {t.layer + 1 for t in model.tensors if t.role is Role.EXPERT and t.layer is not None}
+    return Proposal(domains=(("n_cpu_moe", tuple(sorted(steps))),))
+
+
+def _headline(problem: Problem, chosen: Candidate, on_host: int) -> str:
+    settings = chosen.settings
+    if not settings.devices:
+        return "all experts are in RAM anyway: there is no GPU"
+    if settings.n_cpu_moe == 0 and not settings.override_tensor:
+        return "every expert is on the GPU"
+    if settings.n_cpu_moe > _last_moe_block(problem):
+        return f"all experts in RAM ({units.size(on_host)}): not one layer of them fits beside the headroom"
+    return f"experts of the first {settings.n_cpu_moe} blocks in RAM ({units.size(on_host)}), the rest on the GPU"
+
+
+def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
+    """The block count with its neighbours on both sides, and the tensor override if there is one."""
+    settings, model, goal = chosen.settings, problem.model, problem.workload.goal
+    if not model.is_moe:
+        return ()
+    steps = draft.values("n_cpu_moe")
+    first = [t.n_bytes for t in model.tensors if t.role is Role.EXPERT and t.layer is not None]
+    on_host = sum(
+        t.n_bytes
+        for t in model.tensors
+        if t.role is Role.EXPERT and t.layer is not None and (t.layer < settings.n_cpu_moe or not settings.devices)
+    )
+    evidence = (
+        Evidence("experts", model.n_expert, "experts", Source.REPORTED),
+        Evidence("experts used per token", model.n_expert_used, "experts", Source.REPORTED),
+        Evidence("all routed experts", sum(first), "bytes", Source.DERIVED),
+        Evidence("routed experts in RAM", on_host, "bytes", Source.DERIVED),
+    )
+    near = [n for n in (settings.n_cpu_moe - 1, settings.n_cpu_moe + 1) if n in steps]
+    losers = tuple(versus(n, evaluate(replace(settings, n_cpu_moe=n, override_tensor=())), chosen, goal) for n in near)
+    blocks = Decision(
+        "experts",
+        "n_cpu_moe",
+        settings.n_cpu_moe,
+        _headline(problem, chosen, on_host),
+        Confidence.DERIVED,
+        evidence,
+        losers,
+    )
+    if not settings.override_tensor:
+        return (blocks,)
+    without = replace(settings, n_cpu_moe=settings.n_cpu_moe + 1, override_tensor=())
+    rule = ",".join(f"{pattern}={target}" for pattern, target in settings.override_tensor)
+    partial = Decision(
+        "experts",
+        "override_tensor",
+        rule,
+        f"part of block {settings.n_cpu_moe}'s experts still fits on the GPU",
+        Confidence.DERIVED,
+        evidence[-1:],
+        (versus("whole blocks only", evaluate(without), chosen, goal),),
+    )
+    return (blocks, partial)
+
+
+RULE = Rule(DOC, propose, explain)

@@ -1,0 +1,144 @@
+"""In which type the KV cache is held."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner import units
+from planner.facts.model import AttentionKind
+from planner.facts.reading import Source
+from planner.plans.compare import versus
+from planner.plans.decision import Alternative, Confidence, Decision, Evidence, Fate, RuleDoc
+from planner.plans.plan import Candidate, Caution
+from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
+from planner.plans.settings import FlashAttn, Settings
+
+PLAIN = ("f16", "f16")
+SMALLER = ("q8_0", "q8_0")
+LOSSLESS = frozenset({"f16", "f32", "bf16"})
+
+DOC = RuleDoc(
+    id="kv-type",
+    title="f16, unless you say otherwise or nothing else can hold the context you asked for",
+    settings=("type_k", "type_v"),
+    what=(
+        "The cache stays f16. --kv TYPE or --kv K:V is obeyed. Only when a context that was asked for fits in no "
+        "placement with f16 does the plan take q8_0 for both, and says so as a lossy choice."
+    ),
+    why=(
+        "A quantised cache changes the output; the target is the output of the full model. It hardly changes "
+        "decode speed, so it is worth its loss only for the memory. Mixed pairs run on CUDA without a kernel of "
+        "their own: both sides are converted to f16 first, unless the build was compiled for the pair."
+    ),
+    numbers=(
+        ("logits cosine to f16 at 32K: q8_0/q8_0 .9908, q8_0/q4_0 .9900", "zhaoyilun/moe-working-set-16gb"),
+        (
+            "decode at depth 16,384: f16 55.9, q8_0/q8_0 52.3 tok/s",
+            "qwen3-30b-a3b on one GPU, llama.cpp b11434",
+        ),
+        ("q8_0 is 8.5 bits per element, q4_0 4.5", "ggml block sizes"),
+    ),
+    abstains="Never; a model without a KV cache still gets the default printed.",
+    references=("src/llama-context.cpp (b11434): V needs flash attention, MLA needs equal types",),
+)
+
+
+def _fits_somewhere(problem: Problem, draft: Draft, evaluate: Evaluate, pair: tuple[str, str]) -> bool:
+    """Whether the asked context fits at all: experts on the host, then attention too, then without a GPU."""
+    model = problem.model
+    base = Settings(
+        n_ctx=draft.values("n_ctx")[0],
+        n_gpu_layers=model.n_layer + 1,
+        n_cpu_moe=model.n_layer,
+        n_parallel=draft.values("n_parallel")[0],
+        devices=draft.values("devices")[0],
+        type_k=pair[0],
+        type_v=pair[1],
+        flash_attn=FlashAttn.ON,
+    )
+    tries = (base, replace(base, n_gpu_layers=0), replace(base, n_gpu_layers=0, devices=()))
+    return any(not evaluate(settings).shortfalls for settings in tries)
+
+
+def _decide(problem: Problem, draft: Draft, evaluate: Evaluate) -> tuple[str, str]:
+    work = problem.workload
+    if work.kv:
+        return work.kv
+    short = work.n_ctx is not None and not _fits_somewhere(problem, draft, evaluate, PLAIN)
+    return SMALLER if short and _fits_somewhere(problem, draft, evaluate, SMALLER) else PLAIN
+
+
+def _objections(problem: Problem, pair: tuple[str, str]) -> tuple[Caution, ...]:
+    cautions = []
+    if any(layer.kind is AttentionKind.MLA for layer in problem.model.layers) and pair[0] != pair[1]:
+        cautions.append(
+            Caution(
+                "kv-pair-mla",
+                f"this model's attention (MLA) needs equal K and V types, not {':'.join(pair)}.",
+            )
+        )
+    engine = problem.machine.engine
+    known = engine.kv_pairs_on_gpu if engine else ()
+    if known and ":".join(pair) not in known and problem.machine.gpus:
+        cautions.append(
+            Caution(
+                "kv-pair-without-kernel",
+                f"the build has no kernel for {':'.join(pair)} on the GPU (it has {', '.join(known)}): "
+                "attention is slower, or runs on the CPU in older builds.",
+            )
+        )
+    return tuple(cautions)
+
+
+def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
+    """Decide ``type_k`` and ``type_v``."""
+    pair = _decide(problem, draft, evaluate)
+    cautions = _objections(problem, pair)
+    if pair != PLAIN and problem.workload.kv is None:
+        cautions += (
+            Caution(
+                "lossy-kv",
+                f"with f16 the context of {units.count(draft.values('n_ctx')[0])} fits nowhere; q8_0 is used, which "
+                "changes the output slightly. A shorter --ctx keeps f16.",
+            ),
+        )
+    return Proposal(domains=(("type_k", (pair[0],)), ("type_v", (pair[1],))), cautions=cautions)
+
+
+def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
+    """One decision per side; the other types as lossy alternatives with what they would free."""
+    settings, work = chosen.settings, problem.workload
+    lossless = {settings.type_k, settings.type_v} <= LOSSLESS
+    if work.kv:
+        headline, source = (
+            "asked for" + ("" if lossless else "; quantised: changes the output slightly"),
+            Source.USER,
+        )
+    elif lossless:
+        headline, source = "exact: the cache is not quantised unless you allow it", Source.DERIVED
+    else:
+        headline, source = "f16 cannot hold the context that was asked for", Source.DERIVED
+    evidence = (Evidence("KV types asked", ":".join(work.kv) if work.kv else "auto", "types", source),)
+    losers = []
+    if lossless:
+        q8 = evaluate(replace(settings, type_k="q8_0", type_v="q8_0"))
+        saved = sum(d.predicted_bytes for d in chosen.memory.devices) - sum(
+            d.predicted_bytes for d in q8.memory.devices
+        )
+        losers.append(
+            Alternative(
+                "q8_0",
+                Fate.LOSSY,
+                None,
+                f"would free {units.mib(max(saved, 0))} of VRAM, and change the output",
+            )
+        )
+    elif work.kv is None:
+        losers.append(versus("f16", evaluate(replace(settings, type_k="f16", type_v="f16")), chosen, work.goal))
+    return tuple(
+        Decision("kv-type", name, value, headline, Confidence.DERIVED, evidence, tuple(losers), lossless)
+        for name, value in (("type_k", settings.type_k), ("type_v", settings.type_v))
+    )
+
+
+RULE = Rule(DOC, propose, explain)

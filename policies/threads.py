@@ -1,0 +1,85 @@
+"""How many CPU threads."""
+
+from __future__ import annotations
+
+from planner.facts.machine import Cpu
+from planner.facts.reading import Source
+from planner.plans.decision import Alternative, Confidence, Decision, Evidence, Fate, RuleDoc
+from planner.plans.plan import Candidate, Caution
+from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
+
+DOC = RuleDoc(
+    id="threads",
+    title="One thread per physical performance core, never one per SMT sibling",
+    settings=("threads", "threads_batch"),
+    what=(
+        "Decode and batch threads are the physical performance cores; without that distinction, the physical "
+        "cores; without any count, the flag is left to llama.cpp. A container's CPU limit caps the count."
+    ),
+    why=(
+        "Decode waits for memory, so SMT siblings add contention and no bandwidth. The error is lopsided: a few "
+        "threads too few cost little, threads beyond the physical cores cost most of the speed. An efficiency "
+        "core makes every barrier wait for it."
+    ),
+    numbers=(
+        ("-t 48 on 32 cores -69 %, 8 instead of 16 -9.6 %", "noonghunna/club-3090 thread notes"),
+        (
+            "4/8/12/16 threads: 16.4/23.9/36.7/41.7 tok/s with all experts in RAM",
+            "16 cores, llama.cpp b11434",
+        ),
+    ),
+    abstains="The number of cores is not known.",
+    references=("common/common.cpp (b11312): llama.cpp counts physical performance cores itself",),
+)
+
+
+def _cores(cpu: Cpu) -> tuple[int, str] | None:
+    if cpu.performance_cores:
+        return cpu.performance_cores, "performance cores"
+    if cpu.physical_cores:
+        return cpu.physical_cores, "physical cores"
+    return None
+
+
+def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
+    """Decide ``threads`` and ``threads_batch``, or leave both to llama.cpp with a caution."""
+    cores = _cores(problem.machine.cpu)
+    if cores is None:
+        note = "The number of CPU cores is not known; llama.cpp chooses the threads itself."
+        return Proposal(cautions=(Caution("cores-unknown", note),))
+    return Proposal(domains=(("threads", (cores[0],)), ("threads_batch", (cores[0],))))
+
+
+def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
+    """Both thread counts with the core counts behind them."""
+    cpu, settings = problem.machine.cpu, chosen.settings
+    cores = _cores(cpu)
+    if cores is None or settings.threads is None:
+        return ()
+    evidence = tuple(
+        Evidence(name, value, "cores", Source.REPORTED)
+        for name, value in (
+            ("physical cores", cpu.physical_cores),
+            ("performance cores", cpu.performance_cores),
+            ("logical cores", cpu.logical_cores),
+        )
+        if value is not None
+    )
+    losers = ()
+    if cpu.logical_cores and cpu.logical_cores > settings.threads:
+        losers = (Alternative(cpu.logical_cores, Fate.SLOWER, None, "more threads than cores: up to -69 % measured"),)
+    return tuple(
+        Decision(
+            "threads",
+            name,
+            value,
+            f"the {cores[1]}; decode waits for RAM",
+            Confidence.DERIVED,
+            evidence,
+            losers,
+        )
+        for name, value in (("threads", settings.threads), ("threads_batch", settings.threads_batch))
+    )
+
+
+RULE = Rule(DOC, propose, explain)
