@@ -8,7 +8,7 @@ from planner.facts.machine import Backend
 from planner.facts.model import AttentionKind, Layer
 from planner.facts.reading import Source
 from planner.plans.compare import versus
-from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
+from planner.plans.decision import Alternative, Confidence, Decision, Evidence, RuleDoc
 from planner.plans.plan import Candidate
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
 from planner.plans.settings import FlashAttn
@@ -84,7 +84,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     other = FlashAttn.OFF if value is FlashAttn.ON else FlashAttn.ON
     sizes = sorted({_heads(layer) for layer in problem.model.layers if layer.n_embd_k})
     evidence = tuple(Evidence("head size K/V", f"{k}/{v}", "elements", Source.REPORTED) for k, v in sizes)
-    losers = ()
+    losers: tuple[Alternative, ...] = ()
     if value is FlashAttn.ON:
         losers = (versus("off", evaluate(replace(chosen.settings, flash_attn=other)), chosen, problem.workload.goal),)
     headline = reason or "no score matrix is held; needed for a quantised V cache"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import replace
 
 from planner import units
@@ -61,27 +62,35 @@ def _steps(problem: Problem) -> tuple[int, ...]:
     return (floor, *(step for step in LADDER if floor < step <= trained))
 
 
-def _room(problem: Problem, draft: Draft, evaluate: Evaluate, n_ctx: int) -> tuple[bool, ...]:
-    """Which placements fit at ``n_ctx``, from everything on the GPU to experts on the host, layer by layer."""
+def _host_blocks(problem: Problem, draft: Draft, evaluate: Evaluate, n_ctx: int) -> int | None:
+    """The fewest blocks whose experts must be in RAM at ``n_ctx``; None if even all of them are not enough."""
     model = problem.model
-    blocks = range(0, model.n_layer + 1) if model.is_moe else (0,)
     plain = Settings(
         n_ctx=n_ctx,
         n_gpu_layers=model.n_layer + 1,
         n_parallel=problem.workload.n_parallel,
         devices=draft.values("devices")[0],
+        cache_ram_mib=0,
     )
-    return tuple(not evaluate(replace(plain, n_cpu_moe=k)).shortfalls for k in blocks)
+
+    def fits(blocks: int) -> bool:
+        return not evaluate(replace(plain, n_cpu_moe=blocks)).shortfalls
+
+    if fits(0):
+        return 0
+    blocks = range(1, model.n_layer + 1) if model.is_moe else range(0)
+    first = bisect_left(blocks, True, key=fits)
+    return blocks[first] if first < len(blocks) else None
 
 
 def _longest_free(problem: Problem, draft: Draft, evaluate: Evaluate) -> int:
-    steps = _steps(problem)
+    """The last step that needs no more blocks in RAM than the first."""
+    best, *longer = _steps(problem)
     if not draft.values("devices")[0]:
-        return steps[0]
-    base = _room(problem, draft, evaluate, steps[0])
-    best = steps[0]
-    for step in steps[1:]:
-        if not any(base) or _room(problem, draft, evaluate, step) != base:
+        return best
+    base = _host_blocks(problem, draft, evaluate, best)
+    for step in longer:
+        if base is None or _host_blocks(problem, draft, evaluate, step) != base:
             break
         best = step
     return best

@@ -8,7 +8,7 @@ from planner import units
 from planner.facts.model import Role
 from planner.facts.reading import Source
 from planner.plans.compare import versus
-from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
+from planner.plans.decision import Alternative, Confidence, Decision, Evidence, RuleDoc
 from planner.plans.plan import Candidate
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
 
@@ -61,7 +61,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     most = model.n_layer + 1
     if settings.n_gpu_layers == most:
         headline = f"all {model.n_layer} blocks and the output: {units.mib(dense)} are read in every token"
-        losers = ()
+        losers: tuple[Alternative, ...] = ()
     else:
         headline = f"{settings.n_gpu_layers} of {most} layers: the rest does not fit beside the headroom"
         more = replace(settings, n_gpu_layers=settings.n_gpu_layers + 1)

@@ -71,7 +71,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     names = chosen.settings.devices
     gpus = problem.machine.gpus
     if not gpus:
-        evidence = (Evidence("GPUs found", 0, "devices", Source.REPORTED),)
+        evidence: tuple[Evidence, ...] = (Evidence("GPUs found", 0, "devices", Source.REPORTED),)
         headline = "no GPU was found: everything runs on the CPU"
     else:
         evidence = tuple(Evidence(f"{gpu.id} free", _free(gpu), "bytes", Source.REPORTED) for gpu in gpus)

@@ -54,6 +54,7 @@ def _fits_somewhere(problem: Problem, draft: Draft, evaluate: Evaluate, pair: tu
         devices=draft.values("devices")[0],
         type_k=pair[0],
         type_v=pair[1],
+        cache_ram_mib=0,
         flash_attn=FlashAttn.ON,
     )
     tries = (base, replace(base, n_gpu_layers=0), replace(base, n_gpu_layers=0, devices=()))
@@ -105,6 +106,12 @@ def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
     return Proposal(domains=(("type_k", (pair[0],)), ("type_v", (pair[1],))), cautions=cautions)
 
 
+def _held(candidate: Candidate) -> int:
+    """All predicted bytes, devices and RAM."""
+    memory = candidate.memory
+    return memory.host.predicted_bytes + sum(device.predicted_bytes for device in memory.devices)
+
+
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
     """One decision per side; the other types as lossy alternatives with what they would free."""
     settings, work = chosen.settings, problem.workload
@@ -122,15 +129,13 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     losers = []
     if lossless:
         q8 = evaluate(replace(settings, type_k="q8_0", type_v="q8_0"))
-        saved = sum(d.predicted_bytes for d in chosen.memory.devices) - sum(
-            d.predicted_bytes for d in q8.memory.devices
-        )
+        saved = _held(chosen) - _held(q8)
         losers.append(
             Alternative(
                 "q8_0",
                 Fate.LOSSY,
                 None,
-                f"would free {units.mib(max(saved, 0))} of VRAM, and change the output",
+                f"would free {units.mib(max(saved, 0))} of memory, and change the output",
             )
         )
     elif work.kv is None:

@@ -54,7 +54,7 @@ def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
     ram = problem.machine.ram
     available = ram.total_bytes if ram.available_bytes is None else ram.available_bytes
     reserve = (*draft.reserve, ("host", margin_bytes(available, ram.overflow)))
-    modes = (LoadMode.NONE, LoadMode.MMAP) if draft.values("devices")[0] else (LoadMode.MMAP,)
+    modes = (LoadMode.MMAP, LoadMode.NONE) if draft.values("devices")[0] else (LoadMode.MMAP,)
     return Proposal(domains=(("load_mode", modes),), reserve=reserve)
 
 
@@ -75,7 +75,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
         if mode is other
     )
     if settings.load_mode is LoadMode.NONE:
-        headline = f"{units.mib(host.pinned_bytes)} of experts page-locked: the GPU copies them at full link speed"
+        headline = f"{units.mib(host.pinned_bytes)} page-locked: the GPU copies experts from there at full link speed"
     elif losers and losers[0].outcome.value == "does_not_fit":
         headline = f"mapped: {units.mib(host.mapped_bytes)} stay evictable; page-locking them does not fit in RAM"
     else:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from planner import units
+from dataclasses import replace
+
 from planner.facts.reading import Source
-from planner.plans.decision import Alternative, Confidence, Decision, Evidence, Fate, RuleDoc
+from planner.plans.compare import versus
+from planner.plans.decision import Alternative, Confidence, Decision, Evidence, RuleDoc
 from planner.plans.plan import Candidate
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
 
@@ -29,35 +31,26 @@ DOC = RuleDoc(
 )
 
 
-def _left(problem: Problem, draft: Draft) -> int:
-    """RAM beside the model, bytes, if every byte of the file that no GPU can hold were resident."""
-    ram = problem.machine.ram
-    available = ram.total_bytes if ram.available_bytes is None else ram.available_bytes
-    on_gpu = sum(problem.gpu(name).total_bytes for name in draft.values("devices")[0])
-    return available - max(problem.model.file_bytes - on_gpu, 0) - dict(draft.reserve).get("host", 0)
-
-
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
-    """Decide ``cache_ram_mib``."""
-    left = _left(problem, draft)
-    return Proposal(domains=(("cache_ram_mib", (next((s for s in STEPS_MIB if s * units.MIB <= left), 0),)),))
+    """Open ``cache_ram_mib``; the search raises it as far as RAM holds it beside the rest."""
+    return Proposal(domains=(("cache_ram_mib", STEPS_MIB),))
 
 
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
-    """Only when the default had to shrink, or the user pinned it."""
-    value = chosen.settings.cache_ram_mib
-    left = _left(problem, draft)
-    short = DEFAULT_MIB * units.MIB - left
-    headline = (
-        "llama-server's default; the RAM beside the model holds it"
-        if value == DEFAULT_MIB
-        else f"the model leaves {units.mib(max(left, 0))} of RAM; the default of 8,192 MiB would make it page"
-    )
-    losers = (
-        (Alternative(DEFAULT_MIB, Fate.DOES_NOT_FIT, short, f"{units.mib(short)} short in RAM"),) if short > 0 else ()
-    )
-    evidence = (Evidence("RAM beside the model", max(left, 0), "bytes", Source.DERIVED),)
-    return (Decision("prompt-cache", "cache_ram_mib", value, headline, Confidence.DERIVED, evidence, losers),)
+    """The size, and what the default would have done."""
+    settings, host = chosen.settings, chosen.memory.host
+    value = settings.cache_ram_mib
+    evidence = [Evidence("RAM predicted, this cache included", host.predicted_bytes, "bytes", Source.DERIVED)]
+    if host.available_bytes is not None:
+        evidence.append(Evidence("RAM available", host.available_bytes, "bytes", Source.REPORTED))
+    losers: tuple[Alternative, ...] = ()
+    if value == DEFAULT_MIB:
+        headline = "llama-server's default; RAM holds it beside the model"
+    else:
+        usual = evaluate(replace(settings, cache_ram_mib=DEFAULT_MIB))
+        headline = "what RAM leaves beside the model; the default of 8,192 MiB would make it page or fail"
+        losers = (versus(DEFAULT_MIB, usual, chosen, problem.workload.goal),)
+    return (Decision("prompt-cache", "cache_ram_mib", value, headline, Confidence.DERIVED, tuple(evidence), losers),)
 
 
 RULE = Rule(DOC, propose, explain)

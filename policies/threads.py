@@ -65,7 +65,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
         )
         if value is not None
     )
-    losers = ()
+    losers: tuple[Alternative, ...] = ()
     if cpu.logical_cores and cpu.logical_cores > settings.threads:
         losers = (Alternative(cpu.logical_cores, Fate.SLOWER, None, "more threads than cores: up to -69 % measured"),)
     return tuple(

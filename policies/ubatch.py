@@ -20,8 +20,9 @@ DOC = RuleDoc(
     settings=("n_ubatch", "n_batch"),
     what=(
         "512 to 8,192 are tried, up to the first that holds the whole prompt, each with the placement that "
-        "still fits beside its compute buffer; 256, 128 and 64 only where 512 does not fit. The fastest turn "
-        "wins. -b is raised to at least -ub, and never under llama.cpp's 2,048."
+        "still fits beside its compute buffer, and 256, 128 and 64 for what does not fit otherwise. The fastest "
+        "turn wins; within half a percent 512 does, then the next larger. -b is raised to at least -ub, and "
+        "never under llama.cpp's 2,048."
     ),
     why=(
         "For a batch of 32 tokens or more the experts that live in RAM are copied to the GPU once per ubatch, so "

@@ -1,0 +1,140 @@
+"""The rates a prediction stands on: what the machine reports, else a stated assumption.
+
+Every physical parameter of the speed model is in this file, with its source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from planner.facts.machine import Backend, Cpu, Gpu, Machine
+from planner.facts.reading import Reading, Source
+
+RAM_SHARE: Final = 0.5
+"""Share of RAM read bandwidth that expert multiplies reach in decode: 47 of 95.6 GB/s (qwen3-30b-a3b, 16
+threads, b11434: 0.48 ms per host layer of 22.8 MB active experts), 33.0 of 64 GB/s (177 B MoE, 24 threads)."""
+
+VRAM_SHARE: Final = 0.7
+"""Share of VRAM bandwidth that decode multiplies reach; with ``LAYER_S`` it gives 7.1 ms per token of
+qwen3-30b-a3b fully on an RTX 3090 Ti (140 tok/s published)."""
+
+LAYER_S: Final = 9e-5
+"""Fixed time of one block on a GPU in decode: launches and small operations (qwen3-30b-a3b, b11549)."""
+
+CROSSING_S: Final = 1.6e-5
+"""Round trip of one activation between host and device (177 B MoE on PCIe 4.0, measured)."""
+
+PAGEABLE_SHARE: Final = 0.45
+"""Pageable against pinned copies: 14.28 of 23.46 and 16.5 of 55.1 GB/s measured."""
+
+FLOPS_PER_BYTE: Final = 100.0
+"""f16 rate assumed from VRAM bandwidth where it is not known: 76 to 206 FLOP per byte on cards since 2020."""
+
+PREFILL_SHARE: Final = 0.4
+"""Share of the f16 rate that large quantised multiplies reach."""
+
+HALF_RATE_TOKENS: Final = 100.0
+"""Tokens per expert at which a multiply reaches half of that: 32 tokens per expert gave a tenth of the f16
+rate (qwen3-30b-a3b, ubatch 512, RTX 3090 Ti, 2,331 tok/s published)."""
+
+CORE_FLOPS: Final = {"avx512f": 6.8e10, "avx2": 3.5e10, "neon": 3.0e10}
+"""Multiply rate of one core in a batch: 1.1 TFLOP/s over 16 AVX-512 cores (b11434, ``--no-op-offload``);
+AVX2 and NEON assumed at about half."""
+
+OTHER_CORE_FLOPS: Final = 1e10
+
+ASSUMED_RAM_BPS: Final = 50e9
+"""Dual-channel DDR4-3200 is 51.2 GB/s in theory."""
+
+ASSUMED_VRAM_BPS: Final = 300e9
+ASSUMED_PINNED_BPS: Final = 12e9
+"""PCIe 3.0 x16 or 4.0 x8."""
+
+ASSUMED_DISK_BPS: Final = 1.5e9
+"""An NVMe disk at moderate queue depth; 1.1 to 2.0 GB/s were measured by direct reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRates:
+    """One device: bytes per second and FLOP per second."""
+
+    memory: Reading
+    pinned: Reading
+    pageable: Reading
+    f16: Reading
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """All rates of a machine; ``gpus`` by device id."""
+
+    ram: Reading
+    disk: Reading
+    core_flops: Reading
+    cores: int
+    gpus: dict[str, GpuRates]
+
+
+def _assumed(value: float, why: str) -> Reading:
+    return Reading(value, Source.ASSUMED, why)
+
+
+def _gpu_rates(gpu: Gpu, ram: Reading) -> GpuRates:
+    memory = gpu.memory_bps or (
+        Reading(ram.value, ram.source, "shares RAM") if gpu.unified else _assumed(ASSUMED_VRAM_BPS, "not reported")
+    )
+    pinned = gpu.h2d_pinned_bps or (
+        Reading(ram.value, ram.source, "shares RAM")
+        if gpu.unified
+        else _assumed(ASSUMED_PINNED_BPS, "link not reported")
+    )
+    share = 1.0 if gpu.backend is not Backend.CUDA else PAGEABLE_SHARE
+    pageable = gpu.h2d_pageable_bps or _assumed(pinned.value * share, f"{share:g} of the pinned rate")
+    f16 = gpu.f16_flops or _assumed(memory.value * FLOPS_PER_BYTE, f"{FLOPS_PER_BYTE:g} FLOP per byte of VRAM rate")
+    return GpuRates(memory, pinned, pageable, f16)
+
+
+def _core_flops(cpu: Cpu) -> Reading:
+    name = next((isa for isa in CORE_FLOPS if isa in cpu.isa), None)
+    if name is None:
+        return _assumed(OTHER_CORE_FLOPS, "no known vector extension")
+    return _assumed(CORE_FLOPS[name], f"one core with {name}")
+
+
+def _disk_rate(machine: Machine) -> Reading:
+    curve = machine.disk.read_curve if machine.disk else ()
+    if not curve:
+        return _assumed(ASSUMED_DISK_BPS, "not measured")
+    return max((point.bps for point in curve), key=lambda reading: reading.value)
+
+
+def rates_of(machine: Machine) -> Rates:
+    """Reported and measured rates where there are any, assumptions elsewhere."""
+    ram = machine.ram.read_bps or _assumed(ASSUMED_RAM_BPS, "not measured")
+    cpu = machine.cpu
+    return Rates(
+        ram=ram,
+        disk=_disk_rate(machine),
+        core_flops=_core_flops(cpu),
+        cores=cpu.performance_cores or cpu.physical_cores or cpu.logical_cores or 4,
+        gpus={gpu.id: _gpu_rates(gpu, ram) for gpu in machine.gpus},
+    )
+
+
+def assumed_rates(rates: Rates, devices: tuple[str, ...]) -> tuple[str, ...]:
+    """Words for every rate a plan on ``devices`` would have to assume, e.g. ``"RAM 50 GB/s"``."""
+    named = [("RAM", rates.ram)]
+    for device in devices:
+        gpu = rates.gpus[device]
+        named += [(f"{device} memory", gpu.memory), (f"{device} pinned link", gpu.pinned)]
+        named += [(f"{device} pageable link", gpu.pageable)]
+    words = [f"{name} {r.value / 1e9:,.0f} GB/s" for name, r in named if r.source is Source.ASSUMED]
+    words += [
+        f"{device} {rates.gpus[device].f16.value / 1e12:,.0f} TFLOP/s"
+        for device in devices
+        if rates.gpus[device].f16.source is Source.ASSUMED
+    ]
+    if not devices:
+        words.append(f"{rates.core_flops.value / 1e9:,.0f} GFLOP/s per core")
+    return tuple(words)

@@ -1,0 +1,207 @@
+"""Seconds per token of decode and prefill for a placement.
+
+Decode waits for bytes: of every block the dense part, ``n_expert_used`` of ``n_expert`` experts and the KV
+cache at the depth, each over the rate of the memory that holds it, plus a fixed time per block. Prefill is
+``ceil(prompt / n_ubatch)`` copies of the host's experts over the link, plus the multiplies of every token.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, prod
+from typing import Final
+
+from planner.cost import rates
+from planner.cost.kv_types import row_bytes
+from planner.cost.layout import HOST
+from planner.cost.rates import Rates
+from planner.facts.machine import Backend, Machine
+from planner.facts.model import Model, Role
+from planner.facts.reading import Source
+from planner.facts.workload import Workload
+from planner.plans.settings import LoadMode, Settings
+from planner.plans.speed import Band, Resource, Speed
+
+OFFLOAD_TOKENS: Final = 32
+"""Smallest batch whose host multiplies run on the GPU (``GGML_OP_OFFLOAD_MIN_BATCH``, b11312)."""
+
+SPREAD: Final = {
+    Source.USER: 1.25,
+    Source.MEASURED: 1.25,
+    Source.REPORTED: 1.4,
+    Source.DERIVED: 1.4,
+    Source.ASSUMED: 2.0,
+}
+"""Factor between the mid-point and the ends of the band, by the weakest rate behind it."""
+
+NOT_READ: Final = frozenset({Role.EMBEDDING, Role.LOOKUP, Role.NEXTN})
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What one block costs to run: bytes and multiply-adds per token (dense) or in total (experts)."""
+
+    dense_bytes: int
+    dense_params: int
+    expert_bytes: int
+    expert_params: int
+    used: float
+    """Share of the experts that one token uses."""
+    kv_elements: tuple[int, int]
+    window: int
+
+
+@dataclass(slots=True)
+class Costs:
+    """Seconds by resource."""
+
+    ram: float = 0.0
+    gpu: float = 0.0
+    pcie: float = 0.0
+    disk: float = 0.0
+    compute: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.ram + self.gpu + self.pcie + self.disk + self.compute
+
+    def largest(self) -> Resource:
+        return max(Resource, key=lambda resource: getattr(self, resource.value))
+
+
+def blocks_of(model: Model) -> tuple[Block, ...]:
+    """One ``Block`` per block that runs (multi-token-prediction blocks do not)."""
+    sums = {layer.index: [0, 0, 0, 0] for layer in model.layers if not layer.nextn}
+    for tensor in model.tensors:
+        if tensor.layer in sums and tensor.role not in NOT_READ:
+            at = 2 if tensor.role is Role.EXPERT else 0
+            sums[tensor.layer][at] += tensor.n_bytes
+            sums[tensor.layer][at + 1] += prod(tensor.shape)
+    blocks = []
+    for layer in model.layers:
+        if layer.index in sums:
+            dense_bytes, dense_params, expert_bytes, expert_params = sums[layer.index]
+            used = (layer.n_expert_used or model.n_expert_used) / max(model.n_expert, 1)
+            kv = (layer.n_embd_k + layer.indexer_k, layer.n_embd_v + layer.indexer_v)
+            blocks.append(Block(dense_bytes, dense_params, expert_bytes, expert_params, used, kv, layer.window))
+    return tuple(blocks)
+
+
+class SpeedModel:
+    """Predicts speed for one model on one machine under one workload."""
+
+    def __init__(self, model: Model, machine: Machine, workload: Workload) -> None:
+        self.workload = workload
+        self.rates: Rates = rates.rates_of(machine)
+        self._pins = {gpu.id: gpu.backend is Backend.CUDA for gpu in machine.gpus}
+        self._blocks = blocks_of(model)
+        head = [t for t in model.tensors if t.name in ("output.weight", "token_embd.weight")]
+        output = next((t for t in head if t.name == "output.weight"), head[0] if head else None)
+        self._head_bytes = output.n_bytes if output else 0
+        self._head_params = prod(output.shape) if output else 0
+
+    def speed(
+        self, settings: Settings, layer_map: tuple[str, ...], host_share: tuple[float, ...], resident: float
+    ) -> Speed:
+        """Predict.
+
+        Args:
+            layer_map: device per block and, last, of the output layer.
+            host_share: per block, the share of its expert bytes that is in host memory.
+            resident: share of the host's hot weights that RAM can hold (1.0: no paging).
+        """
+        decode = self._decode(settings, layer_map, host_share, resident)
+        prefill = self._prefill(settings, layer_map, host_share, resident)
+        work = self.workload
+        turn_s = prefill.total + work.answer_tokens * decode.total
+        spread = self._spread(settings)
+        both = Costs(
+            *(
+                getattr(prefill, r.value) + work.answer_tokens * getattr(decode, r.value)
+                for r in (Resource.RAM, Resource.GPU, Resource.PCIE, Resource.DISK, Resource.COMPUTE)
+            )
+        )
+        return Speed(
+            decode_tps=_band(1.0 / decode.total, spread),
+            prefill_tps=_band(work.prompt_tokens / prefill.total, spread),
+            turn_s=_band(turn_s, spread),
+            bound_by=both.largest(),
+        )
+
+    def _decode(
+        self, settings: Settings, layer_map: tuple[str, ...], host_share: tuple[float, ...], resident: float
+    ) -> Costs:
+        """Seconds per answered token at the depth of the middle of the answer."""
+        depth = self.workload.prompt_tokens + self.workload.answer_tokens // 2
+        host_bytes, crossings, costs = 0.0, 0, Costs()
+        for index, block in enumerate(self._blocks):
+            device = layer_map[index]
+            experts = block.expert_bytes * block.used
+            held = row_bytes(settings.type_k, block.kv_elements[0]) + row_bytes(settings.type_v, block.kv_elements[1])
+            cache = held * (min(depth, block.window) if block.window else depth)
+            on_host = experts * host_share[index]
+            if device == HOST:
+                host_bytes += block.dense_bytes + experts + cache
+                continue
+            crossings += on_host > 0
+            host_bytes += on_host + (0.0 if settings.kv_offload else cache)
+            read = block.dense_bytes + experts - on_host + (cache if settings.kv_offload else 0.0)
+            costs.gpu += read / (self.rates.gpus[device].memory.value * rates.VRAM_SHARE) + rates.LAYER_S
+        if layer_map[-1] == HOST:
+            host_bytes += self._head_bytes
+        else:
+            costs.gpu += self._head_bytes / (self.rates.gpus[layer_map[-1]].memory.value * rates.VRAM_SHARE)
+        costs.pcie = crossings * rates.CROSSING_S
+        costs.ram = host_bytes / (self.rates.ram.value * rates.RAM_SHARE)
+        costs.disk = host_bytes * (1.0 - resident) / self.rates.disk.value
+        return costs
+
+    def _prefill(
+        self, settings: Settings, layer_map: tuple[str, ...], host_share: tuple[float, ...], resident: float
+    ) -> Costs:
+        """Seconds for the whole prompt."""
+        prompt, first = self.workload.prompt_tokens, settings.devices[0] if settings.devices else None
+        tokens = min(settings.n_ubatch, prompt)
+        passes = ceil(prompt / settings.n_ubatch)
+        offload = first is not None and settings.op_offload and tokens >= OFFLOAD_TOKENS
+        copied, read, costs = 0.0, 0.0, Costs()
+        for index, block in enumerate(self._blocks):
+            device = layer_map[index]
+            touched = block.expert_bytes * (1.0 - (1.0 - block.used) ** tokens)
+            share = 1.0 if device == HOST else host_share[index]
+            weights = touched * share + (block.dense_bytes if device == HOST else 0)
+            read += weights
+            run = (first if offload else HOST) if weights else device
+            if run != HOST and weights:
+                copied += weights
+            dense_on = device if device != HOST else run
+            costs.compute += prompt * self._multiply_s(dense_on, 2.0 * block.dense_params, tokens)
+            per_expert = tokens * block.used
+            costs.compute += prompt * self._multiply_s(run, 2.0 * block.expert_params * block.used * share, per_expert)
+            costs.compute += prompt * self._multiply_s(
+                device, 2.0 * block.expert_params * block.used * (1.0 - share), per_expert
+            )
+        if copied and first is not None:
+            link = self.rates.gpus[first]
+            pinned = settings.load_mode is LoadMode.NONE and self._pins[first] and not settings.no_host
+            costs.pcie = passes * copied / (link.pinned if pinned else link.pageable).value
+        costs.disk = passes * read * (1.0 - resident) / self.rates.disk.value
+        return costs
+
+    def _multiply_s(self, device: str | None, flop: float, rows: float) -> float:
+        """Seconds of ``flop`` on a device when ``rows`` tokens share a weight."""
+        if device is None or device == HOST:
+            return flop / (self.rates.core_flops.value * self.rates.cores)
+        share = rates.PREFILL_SHARE * rows / (rows + rates.HALF_RATE_TOKENS)
+        return flop / (self.rates.gpus[device].f16.value * share)
+
+    def _spread(self, settings: Settings) -> float:
+        used = [self.rates.ram]
+        for device in settings.devices:
+            gpu = self.rates.gpus[device]
+            used += [gpu.memory, gpu.pinned if settings.load_mode is LoadMode.NONE else gpu.pageable]
+        return max(SPREAD[reading.source] for reading in used)
+
+
+def _band(mid: float, spread: float) -> Band:
+    return Band(mid / spread, mid, mid * spread)

@@ -1,0 +1,77 @@
+"""A problem and the rules → a plan or a refusal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.cost.evaluate import budgeted
+from planner.cost.rates import assumed_rates, rates_of
+from planner.errors import PolicyError
+from planner.plans.decision import Decision
+from planner.plans.plan import Candidate, Caution, Plan, Verdict
+from planner.plans.rule import Problem, Rule
+from planner.search.exchange import exchange
+from planner.search.ladder import Search, search
+from planner.search.refusal import closest, refuse
+
+
+def plan(problem: Problem, rules: tuple[Rule, ...]) -> Plan:
+    """Decide everything, or refuse.
+
+    Raises:
+        PolicyError: a rule's explanation contradicts the settings that were chosen.
+        OptionError: a pin that is not a setting.
+    """
+    problem = replace(problem, machine=budgeted(problem.machine, problem.workload))
+    searched = search(problem, rules)
+    found = searched.best()
+    chosen = found or closest(searched)
+    return Plan(
+        machine=problem.machine,
+        model=problem.model,
+        workload=problem.workload,
+        chosen=chosen,
+        decisions=_explained(searched, rules, chosen) if found else (),
+        exchange=exchange(problem, rules, chosen) if found else (),
+        cautions=searched.draft.cautions + cautions(problem, chosen),
+        refusal=None if found else refuse(problem, rules, chosen),
+    )
+
+
+def _explained(searched: Search, rules: tuple[Rule, ...], chosen: Candidate) -> tuple[Decision, ...]:
+    """Every rule's second half, checked against what was really chosen; a pin speaks for itself."""
+    problem, pins = searched.problem, dict(searched.problem.workload.pins)
+    decisions: list[Decision] = []
+    for rule in rules:
+        for decision in rule.explain(problem, searched.draft, chosen, searched.evaluate):
+            _check(rule, decision, chosen)
+            if decision.setting in pins:
+                decision = replace(decision, headline=f"pinned by you; the rule says: {decision.headline}")
+            decisions.append(decision)
+    return tuple(decisions)
+
+
+def _check(rule: Rule, decision: Decision, chosen: Candidate) -> None:
+    """A decision must state the value that was chosen, for a setting its rule owns."""
+    if decision.setting not in rule.doc.settings or decision.rule != rule.doc.id:
+        raise PolicyError(rule.doc.id, expected=f"a decision on {rule.doc.settings}", found=decision.setting)
+    value = getattr(chosen.settings, decision.setting, decision.value)
+    if isinstance(value, (str, int)) and not isinstance(value, bool) and value != decision.value:
+        raise PolicyError(rule.doc.id, expected=f"{decision.setting} = {value}", found=str(decision.value))
+
+
+def cautions(problem: Problem, chosen: Candidate) -> tuple[Caution, ...]:
+    """What the user should know about the result as a whole."""
+    found = [Caution("model-note", note) for note in problem.model.notes]
+    assumed = assumed_rates(rates_of(problem.machine), chosen.settings.devices)
+    if assumed:
+        found.append(
+            Caution("rates-assumed", f"speed rests on assumed rates ({', '.join(assumed)}): read it as an order.")
+        )
+    if chosen.verdict is Verdict.PAGES:
+        found.append(
+            Caution("pages", "the weights used in every token do not fit in RAM: part of them is read from disk.")
+        )
+    if not problem.model.attention_known:
+        found.append(Caution("attention-assumed", f"cache rules of {problem.model.arch} are not known: KV is assumed."))
+    return tuple(found)

@@ -1,0 +1,36 @@
+from planner.facts.machine import Backend
+from planner.plans.decision import Fate
+from tests.policies.problems import card, decision, machine, solved
+
+
+def test_a_gpu_with_room_takes_part() -> None:
+    assert solved(machine(card(12))).chosen.settings.devices == ("CUDA0",)
+
+
+def test_abstains_without_a_gpu() -> None:
+    plan = solved(machine())
+    assert plan.chosen.settings.devices == ()
+    assert decision(plan, "devices").value == "none"
+
+
+def test_a_full_gpu_is_left_out_and_named() -> None:
+    plan = solved(machine(card(12), card(1, id="CUDA1")))
+    assert plan.chosen.settings.devices == ("CUDA0",)
+    assert [c.code for c in plan.cautions if "CUDA1" in c.message] == ["device-left-out"]
+    loser = decision(plan, "devices").alternatives[0]
+    assert (loser.value, loser.outcome) == ("CUDA1", Fate.DOES_NOT_FIT)
+
+
+def test_an_integrated_gpu_gives_way_to_one_with_its_own_memory() -> None:
+    plan = solved(machine(card(20, id="Vulkan0", unified=True), card(12)))
+    assert plan.chosen.settings.devices == ("CUDA0",)
+    assert decision(plan, "devices").alternatives[0].outcome is Fate.SLOWER
+
+
+def test_an_integrated_gpu_alone_takes_part() -> None:
+    assert solved(machine(card(20, id="Vulkan0", unified=True))).chosen.settings.devices == ("Vulkan0",)
+
+
+def test_local_devices_come_before_remote_ones() -> None:
+    remote = card(20, id="RPC0", backend=Backend.RPC)
+    assert solved(machine(remote, card(20))).chosen.settings.devices == ("CUDA0", "RPC0")

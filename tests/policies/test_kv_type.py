@@ -1,0 +1,43 @@
+from dataclasses import replace
+
+from planner.facts.machine import Engine, Overflow, Ram
+from planner.plans.decision import Fate
+from planner.units import GIB
+from tests.policies.problems import card, decision, machine, solved
+
+
+def pair(plan):
+    return plan.chosen.settings.type_k, plan.chosen.settings.type_v
+
+
+def test_f16_unless_told_otherwise() -> None:
+    plan = solved(machine(card(6)))
+    assert pair(plan) == ("f16", "f16")
+    said = decision(plan, "type_k")
+    assert said.lossless
+    assert said.alternatives[0].outcome is Fate.LOSSY
+
+
+def test_a_wish_is_obeyed_and_called_lossy() -> None:
+    plan = solved(machine(card(6)), kv=("q8_0", "q8_0"))
+    assert pair(plan) == ("q8_0", "q8_0")
+    assert not decision(plan, "type_v").lossless
+
+
+def test_a_tight_context_moves_experts_not_precision() -> None:
+    plan = solved(machine(card(6)), n_ctx=131072)
+    assert pair(plan) == ("f16", "f16")
+
+
+def test_q8_0_only_where_f16_fits_nowhere_and_it_says_so() -> None:
+    small = machine(card(2.5), ram=Ram(20 * GIB, 10 * GIB, overflow=Overflow.SWAP))
+    plan = solved(small, n_ctx=1_000_192)
+    assert pair(plan) == ("q8_0", "q8_0")
+    assert "lossy-kv" in [c.code for c in plan.cautions]
+    assert not decision(plan, "type_k").lossless
+
+
+def test_a_pair_without_a_kernel_is_named() -> None:
+    engine = Engine("llama.cpp", 11549, kv_pairs_on_gpu=("f16:f16", "q8_0:q8_0"))
+    plan = solved(replace(machine(card(6)), engine=engine), kv=("q8_0", "q4_0"))
+    assert "kv-pair-without-kernel" in [c.code for c in plan.cautions]

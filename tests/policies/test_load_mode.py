@@ -1,0 +1,43 @@
+import pytest
+
+from planner.facts.machine import Overflow, Ram
+from planner.plans.decision import Fate
+from planner.plans.settings import LoadMode
+from planner.units import GIB, MIB
+from policies.load_mode import margin_bytes
+from tests.policies.problems import card, decision, machine, solved
+
+
+def test_pinned_when_ram_holds_it() -> None:
+    plan = solved(machine(card(4)))
+    assert plan.chosen.settings.load_mode is LoadMode.NONE
+    assert plan.chosen.memory.host.pinned_bytes > 0
+
+
+def test_mapped_when_ram_does_not_and_the_price_is_said() -> None:
+    tight = machine(card(4), ram=Ram(10 * GIB, 8 * GIB, overflow=Overflow.KILL))
+    plan = solved(tight)
+    assert plan.chosen.settings.load_mode is LoadMode.MMAP
+    assert decision(plan, "load_mode").alternatives[0].outcome is Fate.DOES_NOT_FIT
+
+
+def test_mapped_when_nothing_stays_in_ram() -> None:
+    assert solved(machine(card(20))).chosen.settings.load_mode is LoadMode.MMAP
+
+
+def test_abstains_to_the_mapped_file_without_a_gpu() -> None:
+    plan = solved(machine())
+    assert plan.chosen.settings.load_mode is LoadMode.MMAP
+    assert decision(plan, "load_mode").alternatives == ()
+
+
+@pytest.mark.parametrize(
+    ("overflow", "share"),
+    [(Overflow.SWAP, 0.04), (Overflow.COMPRESS, 0.10), (Overflow.KILL, 0.20), (Overflow.NONE, 0.20), (None, 0.15)],
+)
+def test_margin_by_what_happens_when_ram_runs_out(overflow: Overflow | None, share: float) -> None:
+    assert margin_bytes(100 * GIB, overflow) == int(100 * GIB * share)
+
+
+def test_the_margin_has_a_floor() -> None:
+    assert margin_bytes(GIB, Overflow.SWAP) == 256 * MIB

@@ -1,0 +1,22 @@
+from dataclasses import replace
+
+from planner.facts.machine import Cpu
+from tests.policies.problems import card, decision, machine, solved
+
+
+def test_performance_cores_not_siblings() -> None:
+    plan = solved(machine(card(6)))
+    assert (plan.chosen.settings.threads, plan.chosen.settings.threads_batch) == (8, 8)
+    assert decision(plan, "threads").alternatives[0].value == 24
+
+
+def test_physical_cores_without_the_distinction() -> None:
+    found = replace(machine(card(6)), cpu=Cpu(physical_cores=6, logical_cores=12))
+    assert solved(found).chosen.settings.threads == 6
+
+
+def test_abstains_when_the_cores_are_not_known() -> None:
+    plan = solved(replace(machine(card(6)), cpu=Cpu()))
+    assert plan.chosen.settings.threads is None
+    assert "cores-unknown" in [c.code for c in plan.cautions]
+    assert not [d for d in plan.decisions if d.rule == "threads"]
