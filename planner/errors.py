@@ -44,3 +44,11 @@ class OptionError(MoeplanError):
 
 class PolicyError(MoeplanError):
     """A rule claimed what the cost model does not confirm: a defect of moeplan, named after the rule."""
+
+
+class OutputError(MoeplanError):
+    """A file that cannot be written."""
+
+
+class PlanFileError(MoeplanError):
+    """A plan file that is not ``moeplan.plan/1``."""

@@ -96,10 +96,14 @@ class ReadPoint:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
+    """Where the model lies; ``remote`` covers networks, host shares and FUSE programs."""
+
     path: str
     filesystem: str | None = None
     device: str | None = None
     read_curve: tuple[ReadPoint, ...] = ()
+    rotational: bool | None = None
+    remote: bool = False
 
 
 @dataclass(frozen=True, slots=True)

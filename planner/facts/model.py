@@ -76,6 +76,7 @@ class Layer:
         state_r, state_s: recurrent state elements per sequence (f32): convolution and scan state.
         compress_ratio: for COMPRESSED layers, tokens per compressed entry (0: none).
         nextn: True for a multi-token-prediction block, skipped unless MTP runs.
+        nextn_cached: such a block whose cache the main context allocates even without MTP.
     """
 
     index: int
@@ -95,6 +96,7 @@ class Layer:
     n_ff: int = 0
     n_expert_used: int = 0
     nextn: bool = False
+    nextn_cached: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ class Workload:
         ram_bytes: RAM budget override.
         pins: ``(setting, value)`` the planner may not change; settings are fields of ``Settings``.
         target_build: plan for this llama.cpp build instead of the detected one.
+        rpc: servers of remote devices, ``host:port``.
     """
 
     n_ctx: int | None = None
@@ -39,3 +40,4 @@ class Workload:
     ram_bytes: int | None = None
     pins: tuple[tuple[str, str], ...] = ()
     target_build: int | None = None
+    rpc: tuple[str, ...] = ()

@@ -1,0 +1,264 @@
+"""The one door to the machine: files, commands, libraries, clock. Only this module starts processes.
+
+``LocalHost`` is the machine in front of us; ``probes.recorded.RecordedHost`` is its twin on a saved tree.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Any, Final, Protocol
+
+from planner.facts.machine import Os
+
+MAX_TEXT: Final = 4 << 20
+MAX_OUTPUT: Final = 1 << 20
+_KERNEL: Final = ("/proc/", "/sys/", "/dev/")
+_SYSTEMS: Final = {"win32": Os.WINDOWS, "darwin": Os.MACOS}
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedRun:
+    """A command that ended.
+
+    Args:
+        returncode: exit status, negative for a signal; None if it did not start or ran out of time.
+        problem: why ``returncode`` is None, or empty.
+    """
+
+    returncode: int | None
+    stdout: str = ""
+    stderr: str = ""
+    problem: str = ""
+
+
+class Host(Protocol):
+    """What probes may ask of a machine. No method raises for something that is not there."""
+
+    @property
+    def os(self) -> Os: ...
+
+    @property
+    def python(self) -> str:
+        """The interpreter that moeplan runs under."""
+
+    def read_text(self, path: str) -> str | None:
+        """Content of a small file, at most ``MAX_TEXT`` bytes, undecodable bytes replaced; None if unreadable."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_file(self, path: str) -> bool: ...
+
+    def glob(self, pattern: str) -> tuple[str, ...]:
+        """Paths that match, sorted."""
+
+    def real_path(self, path: str) -> str:
+        """Absolute, symbolic links resolved."""
+
+    def stamp(self, path: str) -> tuple[int, int] | None:
+        """``(size in bytes, mtime in ns)`` of a file; None if there is none."""
+
+    def env(self, name: str) -> str | None: ...
+
+    def which(self, program: str) -> str | None: ...
+
+    def package(self, name: str) -> str | None:
+        """Folder of an installed Python package, found without importing it."""
+
+    def library(self, name: str) -> Any | None:
+        """An optional Python module (``psutil``, ``cpuinfo``, ``pynvml``); None if it cannot work here."""
+
+    def run(self, argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str] | None = None) -> CompletedRun:
+        """Run a command to its end: no shell, no input, bounded output; ``env`` is added to ours."""
+
+    def cached(self, key: str) -> str | None:
+        """Text kept from an earlier run under this key; None if there is none."""
+
+    def keep(self, key: str, text: str) -> None:
+        """Keep a text for later runs; a cache that cannot be written is no error."""
+
+    def clock(self) -> float:
+        """Monotonic seconds."""
+
+
+class LocalHost:
+    """This machine.
+
+    Args:
+        root: where ``/proc``, ``/sys`` and ``/dev`` are looked up.
+        cache_dir: where ``keep`` writes; default: the user's cache folder.
+    """
+
+    def __init__(self, root: str = "/", cache_dir: str | None = None) -> None:
+        self._root = root.rstrip("/")
+        self._cache_dir = cache_dir
+
+    @property
+    def os(self) -> Os:
+        return _SYSTEMS.get(sys.platform, Os.LINUX)
+
+    @property
+    def python(self) -> str:
+        return sys.executable
+
+    def _at(self, path: str) -> str:
+        return self._root + path if path.startswith(_KERNEL) else path
+
+    def read_text(self, path: str) -> str | None:
+        try:
+            with open(self._at(path), "rb") as file:
+                return file.read(MAX_TEXT).decode("utf-8", "replace")
+        except (OSError, ValueError):
+            return None
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._at(path))
+
+    def is_file(self, path: str) -> bool:
+        return os.path.isfile(self._at(path))
+
+    def glob(self, pattern: str) -> tuple[str, ...]:
+        full = self._at(pattern)
+        cut = len(full) - len(pattern)
+        return tuple(sorted(path[cut:] for path in glob.glob(full)))
+
+    def real_path(self, path: str) -> str:
+        return os.path.realpath(path)
+
+    def stamp(self, path: str) -> tuple[int, int] | None:
+        try:
+            stat = os.stat(self._at(path))
+        except (OSError, ValueError):
+            return None
+        return stat.st_size, stat.st_mtime_ns
+
+    def env(self, name: str) -> str | None:
+        return os.environ.get(name)
+
+    def which(self, program: str) -> str | None:
+        import shutil
+
+        return shutil.which(program)
+
+    def package(self, name: str) -> str | None:
+        from importlib.util import find_spec
+
+        try:
+            spec = find_spec(name)
+        except (ImportError, ValueError):
+            return None
+        return os.path.dirname(spec.origin) if spec is not None and spec.origin else None
+
+    def library(self, name: str) -> Any | None:
+        if name == "pynvml" and not _nvml_loads():
+            return None
+        from importlib import import_module
+
+        try:
+            return import_module(name)
+        except ImportError:
+            return None
+
+    def run(self, argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str] | None = None) -> CompletedRun:
+        return _run(argv, timeout_s, {**os.environ, **(env or {})})
+
+    def _cache_path(self, key: str) -> str:
+        if self._cache_dir is None:
+            from platformdirs import user_cache_dir
+
+            self._cache_dir = user_cache_dir("moeplan", appauthor=False)
+        return os.path.join(self._cache_dir, f"{key}.json")
+
+    def cached(self, key: str) -> str | None:
+        return self.read_text(self._cache_path(key))
+
+    def keep(self, key: str, text: str) -> None:
+        path = self._cache_path(key)
+        part = f"{path}.{os.getpid()}-{time.monotonic_ns()}.part"
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(part, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.replace(part, path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(part)
+
+    def clock(self) -> float:
+        return time.monotonic()
+
+
+def _nvml_loads() -> bool:
+    import ctypes
+
+    names = ("nvml.dll",) if sys.platform == "win32" else ("libnvidia-ml.so.1",)
+    for name in names:
+        try:
+            ctypes.CDLL(name)
+        except OSError:
+            return False
+    return True
+
+
+def _run(argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str]) -> CompletedRun:
+    import subprocess
+
+    group: dict[str, Any] = {"start_new_session": True}
+    if sys.platform == "win32":
+        group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
+    pipe, null = subprocess.PIPE, subprocess.DEVNULL
+    try:
+        process = subprocess.Popen(argv, stdin=null, stdout=pipe, stderr=pipe, env=env, shell=False, **group)
+    except (OSError, ValueError) as e:
+        return CompletedRun(None, problem=f"could not start: {getattr(e, 'strerror', None) or e}")
+    problem = ""
+    try:
+        readers = [_Reader(process.stdout), _Reader(process.stderr)]
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        problem = f"did not end within {timeout_s:g} s"
+    finally:
+        _end_group(process.pid)
+        process.kill()
+        process.wait()
+    stdout, stderr = (reader.text() for reader in readers)
+    return CompletedRun(None if problem else process.returncode, stdout, stderr, problem)
+
+
+def _end_group(pid: int) -> None:
+    """End whatever is left of the command's process group, so that no child outlives the call."""
+    if sys.platform == "win32":
+        import subprocess
+
+        null = subprocess.DEVNULL
+        subprocess.run(("taskkill", "/F", "/T", "/PID", str(pid)), stdin=null, stdout=null, stderr=null, check=False)
+        return
+    import signal
+
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+class _Reader:
+    """Drains one pipe so that the command never blocks; keeps the first ``MAX_OUTPUT`` bytes."""
+
+    def __init__(self, pipe: IO[bytes] | None) -> None:
+        import threading
+
+        self._pipe = pipe
+        self._kept = bytearray()
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def _drain(self) -> None:
+        while self._pipe is not None and (chunk := self._pipe.read1(1 << 16)):  # type: ignore[attr-defined]
+            self._kept += chunk[: MAX_OUTPUT - len(self._kept)]
+
+    def text(self) -> str:
+        self._thread.join(timeout=1.0)
+        return bytes(self._kept).decode("utf-8", "replace")

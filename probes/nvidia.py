@@ -1,0 +1,128 @@
+"""NVIDIA devices through NVML, in the order and selection that a CUDA program sees.
+
+Figures are NVML's own, in bytes. On WDDM they are the only honest ones: llama.cpp's "free" is a fixed
+budget there, whatever the desktop holds. Compare with ``nvidia-smi --query-gpu=memory.total,memory.used``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from planner.facts.machine import Backend, DriverModel, Os
+from planner.facts.reading import Reading, Source
+from probes import cuda_order, pcie
+from probes.gpu import DriverGpu
+from probes.host import Host
+from probes.probe import Absent, Failed, Found, Outcome, Request, Seen
+from probes.text import clean
+
+_SIGNS: Final = (
+    "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/sys/module/nvidia", "/sys/module/nvgpu",
+)  # fmt: skip
+
+
+def read(host: Host, _request: Request, _seen: Seen) -> Outcome[tuple[DriverGpu, ...]]:
+    """Linux hosts without a trace of the driver are answered without loading anything."""
+    if host.os is Os.MACOS or (host.os is Os.LINUX and not any(map(host.exists, _SIGNS))):
+        return Absent("no NVIDIA driver")
+    nvml = host.library("pynvml")
+    if nvml is None:
+        return Absent("the NVIDIA management library does not load")
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as e:
+        return Failed(f"NVML does not start: {clean(str(e))}")
+    try:
+        return _devices(host, nvml)
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _devices(host: Host, nvml: Any) -> Outcome[tuple[DriverGpu, ...]]:
+    cards = tuple(_card(nvml, n) for n in range(int(nvml.nvmlDeviceGetCount())))
+    visible = cuda_order.visible(
+        cards, host.env("CUDA_VISIBLE_DEVICES"), by_bus=host.env("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    )
+    if not visible:
+        hidden = f"{len(cards)} hidden by CUDA_VISIBLE_DEVICES" if cards else "NVML lists no device"
+        return Absent(hidden)
+    kernel = host.read_text("/proc/sys/kernel/osrelease") or ""
+    default = DriverModel.WDDM if "microsoft" in kernel.lower() else DriverModel.LINUX
+    models = [_driver_model(nvml, card.handle) if host.os is Os.WINDOWS else default for card in visible]
+    return Found(tuple(_gpu(nvml, card, model) for card, model in zip(visible, models, strict=True)))
+
+
+def _card(nvml: Any, index: int) -> cuda_order.Card:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    cores, clock = _ask(nvml, "NumGpuCores", handle), _ask(nvml, "MaxClockInfo", handle, nvml.NVML_CLOCK_SM)
+    return cuda_order.Card(
+        handle=handle,
+        uuid=clean(str(_ask(nvml, "UUID", handle) or f"index {index}")),
+        speed=float((cores or 0) * (clock or 0)),
+        slices=_slices(nvml, handle),
+    )
+
+
+def _slices(nvml: Any, handle: Any) -> tuple[cuda_order.Card, ...]:
+    """MIG devices of a card whose MIG mode is on."""
+    mode = _ask(nvml, "MigMode", handle)
+    if not mode or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
+        return ()
+    found = []
+    for n in range(_ask(nvml, "MaxMigDeviceCount", handle) or 0):
+        part = _ask(nvml, "MigDeviceHandleByIndex", handle, n)
+        if part is not None:
+            found.append(cuda_order.Card(part, clean(str(_ask(nvml, "UUID", part))), 0.0, parent=handle))
+    return tuple(found)
+
+
+def _gpu(nvml: Any, card: cuda_order.Card, model: DriverModel) -> DriverGpu:
+    """A device that reports no memory of its own shares the host's (Jetson, Grace-Blackwell desktops)."""
+    whole_card = card.parent if card.parent is not None else card.handle
+    memory = _memory(nvml, card.handle)
+    name = _ask(nvml, "Name", card.handle)
+    generation = _ask(nvml, "MaxPcieLinkGeneration", whole_card)
+    width = _ask(nvml, "CurrPcieLinkWidth", whole_card)
+    return DriverGpu(
+        key=card.uuid,
+        name=clean(name.decode() if isinstance(name, bytes) else str(name)) if name else None,
+        backend=Backend.CUDA,
+        driver_model=model,
+        total_bytes=int(memory.total) if memory else None,
+        used_bytes=int(memory.used) if memory else None,
+        free_bytes=int(memory.free) if memory else None,
+        unified=memory is None,
+        memory_bps=_memory_bps(nvml, whole_card) if card.parent is None else None,
+        h2d_pinned_bps=pcie.pinned(generation, width) if memory and generation and width else None,
+    )
+
+
+def _memory(nvml: Any, handle: Any) -> Any | None:
+    """Version 2 keeps the driver's reserve out of "used"; older drivers know version 1 only."""
+    for version in ((nvml.nvmlMemory_v2,), ()):
+        memory = _ask(nvml, "MemoryInfo", handle, *version)
+        if memory is not None and memory.total > 0:
+            return memory
+    return None
+
+
+def _memory_bps(nvml: Any, handle: Any) -> Reading | None:
+    clock = _ask(nvml, "MaxClockInfo", handle, nvml.NVML_CLOCK_MEM)
+    bits = _ask(nvml, "MemoryBusWidth", handle)
+    if not clock or not bits:
+        return None
+    method = f"NVML memory clock {clock} MHz, two transfers each, {bits} bit"
+    return Reading(clock * 1e6 * 2 * bits / 8, Source.DERIVED, method)
+
+
+def _driver_model(nvml: Any, handle: Any) -> DriverModel:
+    current = _ask(nvml, "CurrentDriverModel", handle)
+    return DriverModel.WDDM if current is None or int(current) == nvml.NVML_DRIVER_WDDM else DriverModel.TCC
+
+
+def _ask(nvml: Any, what: str, *args: Any) -> Any | None:
+    """``nvmlDeviceGet<what>``; None where this device or driver cannot say."""
+    try:
+        return getattr(nvml, f"nvmlDeviceGet{what}")(*args)
+    except (nvml.NVMLError, AttributeError):
+        return None
