@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner import units
+from planner.cost.layout import used_before
 from planner.facts.machine import Backend, Gpu
 from planner.facts.reading import Source
 from planner.plans.decision import Alternative, Confidence, Decision, Evidence, Fate, RuleDoc
@@ -16,9 +17,9 @@ DOC = RuleDoc(
     title="Use every GPU that llama.cpp lists and that has room for more than its own overhead",
     settings=("devices",),
     what=(
-        "A device takes part when llama.cpp can use it and at least 2 GiB of it are free. Devices keep the "
-        "order in which llama.cpp lists them, except that a local device comes before a remote one: the first "
-        "device runs the multiplies whose weights are in host memory, so the best link must be first."
+        "A device takes part when the llama.cpp build has its backend and at least 2 GiB of it are free. Devices "
+        "keep the order in which llama.cpp lists them, except that a local device comes before a remote one: the "
+        "first device runs the multiplies whose weights are in host memory, so the best link must be first."
     ),
     why=(
         "A device with less free memory than its context, its compute buffer and the headroom cannot hold a "
@@ -40,30 +41,39 @@ DOC = RuleDoc(
 
 
 def _free(gpu: Gpu) -> int:
-    if gpu.used_bytes is not None:
-        return gpu.total_bytes - gpu.used_bytes
-    return gpu.free_bytes if gpu.free_bytes is not None else gpu.total_bytes
+    return gpu.total_bytes - used_before(gpu)
 
 
-def _reason_out(gpu: Gpu, problem: Problem) -> str | None:
-    own_memory = any(not other.unified for other in problem.machine.gpus if _free(other) >= SMALLEST_BYTES)
+def _usable(gpu: Gpu, problem: Problem) -> bool:
+    """Whether the llama.cpp at hand has the device's backend; an unknown engine is assumed to."""
+    engine = problem.machine.engine
+    return engine is None or not engine.backends or gpu.backend is None or gpu.backend.value in engine.backends
+
+
+def _out(gpu: Gpu, problem: Problem) -> tuple[Fate, str] | None:
+    """Why a device does not take part, or None."""
+    others = [g for g in problem.machine.gpus if _usable(g, problem) and _free(g) >= SMALLEST_BYTES]
+    if not _usable(gpu, problem):
+        return Fate.UNSUPPORTED, f"the llama.cpp that was found has no {gpu.backend} backend"
     if _free(gpu) < SMALLEST_BYTES:
-        return f"{units.mib(_free(gpu))} free, under {units.size(SMALLEST_BYTES)}"
-    if gpu.unified and own_memory:
-        return "shares host RAM beside a GPU with memory of its own"
+        return Fate.DOES_NOT_FIT, f"{units.mib(_free(gpu))} free, under {units.size(SMALLEST_BYTES)}"
+    if gpu.unified and any(not other.unified for other in others):
+        return Fate.SLOWER, "shares host RAM beside a GPU with memory of its own"
     return None
 
 
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
     """Narrow ``devices`` to one tuple of device ids; say which were left out."""
-    used = [gpu for gpu in problem.machine.gpus if _reason_out(gpu, problem) is None]
+    used = [gpu for gpu in problem.machine.gpus if _out(gpu, problem) is None]
     used.sort(key=lambda gpu: gpu.backend is Backend.RPC)
     left_out = tuple(
-        Caution("device-left-out", f"{gpu.id} does not take part: {reason}.")
+        Caution("device-left-out", f"{gpu.id} does not take part: {out[1]}.")
         for gpu in problem.machine.gpus
-        if (reason := _reason_out(gpu, problem)) is not None
+        if (out := _out(gpu, problem)) is not None
     )
-    return Proposal(domains=(("devices", (tuple(gpu.id for gpu in used),)),), cautions=left_out)
+    servers = problem.workload.rpc if any(gpu.backend is Backend.RPC for gpu in used) else ()
+    names = tuple(gpu.id for gpu in used)
+    return Proposal(domains=(("devices", (names,)), ("rpc", (servers,))), cautions=left_out)
 
 
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
@@ -76,12 +86,8 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     else:
         evidence = tuple(Evidence(f"{gpu.id} free", _free(gpu), "bytes", Source.REPORTED) for gpu in gpus)
         shown = ", ".join(f"{gpu.id} ({units.size(_free(gpu))} free)" for gpu in gpus if gpu.id in names)
-        headline = f"uses {shown}" if names else "no GPU has enough free memory: everything runs on the CPU"
-    losers = tuple(
-        Alternative(gpu.id, Fate.DOES_NOT_FIT if _free(gpu) < SMALLEST_BYTES else Fate.SLOWER, None, reason)
-        for gpu in gpus
-        if (reason := _reason_out(gpu, problem)) is not None
-    )
+        headline = f"uses {shown}" if names else "no GPU can take part: everything runs on the CPU"
+    losers = tuple(Alternative(gpu.id, out[0], None, out[1]) for gpu in gpus if (out := _out(gpu, problem)) is not None)
     return (Decision("devices", "devices", ",".join(names) or "none", headline, Confidence.DERIVED, evidence, losers),)
 
 

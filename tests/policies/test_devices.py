@@ -1,5 +1,9 @@
-from planner.facts.machine import Backend
+from dataclasses import replace
+
+from planner.cost.layout import used_before
+from planner.facts.machine import Backend, DriverModel, Engine
 from planner.plans.decision import Fate
+from planner.units import GIB
 from tests.policies.problems import card, decision, machine, solved
 
 
@@ -34,3 +38,18 @@ def test_an_integrated_gpu_alone_takes_part() -> None:
 def test_local_devices_come_before_remote_ones() -> None:
     remote = card(20, id="RPC0", backend=Backend.RPC)
     assert solved(machine(remote, card(20))).chosen.settings.devices == ("CUDA0", "RPC0")
+
+
+def test_a_gpu_whose_backend_the_build_lacks_is_left_out() -> None:
+    found = machine(card(20))
+    plan = solved(replace(found, engine=Engine("llama.cpp", 11549, backends=("cpu", "rpc"))))
+    assert plan.chosen.settings.devices == ()
+    assert decision(plan, "devices").alternatives[0].outcome is Fate.UNSUPPORTED
+    with_cuda = replace(found, engine=Engine("llama.cpp", 11549, backends=("cpu", "cuda")))
+    assert solved(with_cuda).chosen.settings.devices == ("CUDA0",)
+
+
+def test_the_drivers_own_reserve_is_not_free_outside_wddm() -> None:
+    reserved = card(12, free_bytes=10 * GIB)
+    assert used_before(reserved) == 14 * GIB
+    assert used_before(replace(reserved, driver_model=DriverModel.WDDM)) == 12 * GIB

@@ -1,0 +1,105 @@
+from dataclasses import replace
+
+import pytest
+
+from planner.errors import OptionError, PolicyError
+from planner.facts.machine import Overflow, Ram
+from planner.facts.reading import Source
+from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
+from planner.plans.plan import Verdict
+from planner.plans.rule import Proposal, Rule
+from planner.plans.settings import Tool
+from planner.search import judge, plan
+from planner.units import GIB
+from policies import RULES
+from tests.policies.problems import big_model, card, decision, machine, problem, solved
+
+
+def test_the_same_problem_gives_the_same_plan() -> None:
+    assert solved(machine(card(6))) == solved(machine(card(6)))
+
+
+def test_the_order_of_tensors_does_not_matter() -> None:
+    model = big_model()
+    shuffled = replace(model, tensors=model.tensors[::-1])
+    assert solved(machine(card(6)), model).chosen.settings == solved(machine(card(6)), shuffled).chosen.settings
+
+
+def test_a_pin_is_kept_and_said() -> None:
+    result = solved(machine(card(6)), pins=(("n_ubatch", "1024"), ("load_mode", "mmap")))
+    assert result.chosen.settings.n_ubatch == 1024
+    assert result.chosen.settings.load_mode == "mmap"
+    assert decision(result, "n_ubatch").headline.startswith("pinned by you")
+
+
+def test_an_impossible_pin_is_refused_by_name_with_the_plan_without_it() -> None:
+    result = solved(machine(card(4)), pins=(("n_cpu_moe", "0"), ("n_gpu_layers", "25")))
+    assert result.verdict is Verdict.REFUSED
+    assert result.refusal is not None
+    assert "n_cpu_moe=0" in result.refusal.reason
+    (short,) = result.refusal.shortfalls
+    assert short.device == "CUDA0"
+    assert short.needed_bytes > short.available_bytes
+    assert result.refusal.nearest is not None
+    assert not result.refusal.nearest.shortfalls
+
+
+@pytest.mark.parametrize("pin", [("n_cpu_mo", "3"), ("n_cpu_moe", "many"), ("op_offload", "perhaps"), ("type_k", "")])
+def test_a_pin_that_is_none_is_an_option_error(pin: tuple[str, str]) -> None:
+    with pytest.raises(OptionError):
+        solved(machine(card(4)), pins=(pin,))
+
+
+def test_a_context_that_fits_nowhere_is_refused_with_the_longest_half_that_does() -> None:
+    small = machine(card(3), ram=Ram(16 * GIB, 12 * GIB, overflow=Overflow.KILL))
+    result = solved(small, n_ctx=8_000_000)
+    assert result.refusal is not None
+    assert {s.device for s in result.refusal.shortfalls} <= {"host", "CUDA0"}
+    assert result.refusal.nearest is not None
+    assert result.refusal.nearest.settings.n_ctx < 8_000_000
+    assert "with a context of" in result.refusal.reason
+    assert result.decisions == ()
+
+
+def test_larger_than_ram_pages_and_says_so() -> None:
+    result = solved(machine(card(4), ram=Ram(6 * GIB, 5 * GIB, overflow=Overflow.SWAP)))
+    assert result.verdict is Verdict.PAGES
+    assert "pages" in [c.code for c in result.cautions]
+    assert result.chosen.speed.decode_tps.mid < solved(machine(card(4))).chosen.speed.decode_tps.mid
+
+
+def test_budget_overrides_stand_in_for_what_is_free() -> None:
+    wide, narrow = solved(machine(card(20))), solved(machine(card(20)), vram_bytes=(("CUDA0", 6 * GIB),))
+    assert narrow.chosen.settings.n_cpu_moe > wide.chosen.settings.n_cpu_moe
+    assert narrow.chosen.settings.n_cpu_moe == solved(machine(card(6))).chosen.settings.n_cpu_moe
+    assert solved(machine(card(20)), ram_bytes=5 * GIB).chosen.memory.host.available_bytes == 5 * GIB
+
+
+def test_assumed_rates_are_named() -> None:
+    (said,) = [c for c in solved(machine(card(6))).cautions if c.code == "rates-assumed"]
+    assert "RAM 50 GB/s" in said.message
+
+
+def test_exchange_rates_price_context_and_ubatch() -> None:
+    rows = {e.change: e.effect for e in solved(machine(card(6)), n_ctx=16384).exchange}
+    assert "in RAM" in rows["n_ctx 32,768"]
+    assert "decode" in rows["n_ctx 32,768"]
+
+
+def test_a_rule_that_lies_is_named() -> None:
+    doc = RuleDoc("liar", "", ("n_ubatch",), "", "", (), "")
+    said = Decision("liar", "n_ubatch", 7, "7", Confidence.ASSUMED, (Evidence("none", 0, "tokens", Source.ASSUMED),))
+    liar = Rule(doc, lambda *_: Proposal(), lambda *_: (said,))
+    with pytest.raises(PolicyError, match="liar"):
+        plan(problem(machine(card(6))), (*RULES, liar))
+
+
+def test_user_settings_are_judged_by_the_same_rule() -> None:
+    given = problem(machine(card(6)))
+    good = plan(given, RULES).chosen.settings
+    assert judge(given, RULES, good, Tool.SERVER).verdict is Verdict.FITS
+    bad = judge(given, RULES, replace(good, n_cpu_moe=0, override_tensor=()), Tool.SERVER)
+    assert bad.verdict is Verdict.REFUSED
+    assert bad.refusal is not None
+    assert bad.refusal.nearest is not None
+    assert bad.lint == ()
