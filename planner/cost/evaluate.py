@@ -15,7 +15,7 @@ from planner.facts.model import Layer, Model, Role
 from planner.facts.workload import Workload
 from planner.plans.memory import Memory
 from planner.plans.plan import Candidate, Shortfall, Verdict
-from planner.plans.settings import Settings, Tool
+from planner.plans.settings import Settings
 
 Reserve = tuple[tuple[str, int], ...]
 
@@ -48,14 +48,17 @@ class _Key:
 
 
 class Evaluator:
-    """Prices settings for one problem."""
+    """Prices settings for one problem. Memory does not depend on the workload and is shared between workloads."""
 
-    def __init__(self, model: Model, machine: Machine, workload: Workload, tool: Tool = Tool.SERVER) -> None:
-        self.machine, self.model = machine, model
-        self.cost = CostModel(model, machine, tool)
-        self._speed = SpeedModel(model, machine, workload)
+    def __init__(self, cost: CostModel, workload: Workload, memory: dict[Settings, Memory] | None = None) -> None:
+        self.cost, self.machine, self.model = cost, cost.machine, cost.model
+        self._speed = SpeedModel(self.model, self.machine, workload)
         self._memo: dict[_Key, Candidate] = {}
-        self._memory: dict[Settings, Memory] = {}
+        self._memory = {} if memory is None else memory
+
+    def under(self, workload: Workload) -> Evaluator:
+        """The same model and machine under another workload."""
+        return Evaluator(self.cost, workload, self._memory)
 
     def memory(self, settings: Settings) -> Memory:
         """Memory alone: what the search asks of most settings."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.cost.evaluate import Evaluator, budgeted
+from planner.cost.model import CostModel
 from planner.plans.plan import Plan, Refusal
 from planner.plans.rule import Problem, Rule
 from planner.plans.settings import Settings, Tool
@@ -19,9 +20,10 @@ def judge(problem: Problem, rules: tuple[Rule, ...], settings: Settings, tool: T
         OptionError: settings that llama.cpp itself would refuse.
     """
     problem = replace(problem, machine=budgeted(problem.machine, problem.workload))
-    evaluator = Evaluator(problem.model, problem.machine, problem.workload, tool)
-    searched = search(problem, rules)
-    chosen = evaluator.candidate(settings, searched.draft.reserve)
+    server = Evaluator(CostModel(problem.model, problem.machine, Tool.SERVER), problem.workload)
+    searched = search(problem, rules, server)
+    runs = Evaluator(CostModel(problem.model, problem.machine, tool), problem.workload)
+    chosen = runs.candidate(settings, searched.draft.reserve)
     refusal = None
     if chosen.shortfalls:
         reason = "these flags leave less free than the headroom, or need more than there is"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.cost.evaluate import budgeted
+from planner.cost.evaluate import Evaluator, budgeted
+from planner.cost.model import CostModel
 from planner.cost.rates import assumed_rates, rates_of
 from planner.errors import PolicyError
 from planner.plans.decision import Decision
 from planner.plans.plan import Candidate, Caution, Plan, Verdict
 from planner.plans.rule import Problem, Rule
+from planner.plans.settings import Tool
 from planner.search.exchange import exchange
 from planner.search.ladder import Search, search
 from planner.search.refusal import closest, refuse
@@ -23,7 +25,8 @@ def plan(problem: Problem, rules: tuple[Rule, ...]) -> Plan:
         OptionError: a pin that is not a setting.
     """
     problem = replace(problem, machine=budgeted(problem.machine, problem.workload))
-    searched = search(problem, rules)
+    evaluator = Evaluator(CostModel(problem.model, problem.machine, Tool.SERVER), problem.workload)
+    searched = search(problem, rules, evaluator)
     found = searched.best()
     chosen = found or closest(searched)
     return Plan(
@@ -32,9 +35,9 @@ def plan(problem: Problem, rules: tuple[Rule, ...]) -> Plan:
         workload=problem.workload,
         chosen=chosen,
         decisions=_explained(searched, rules, chosen) if found else (),
-        exchange=exchange(problem, rules, chosen) if found else (),
+        exchange=exchange(problem, rules, evaluator, chosen) if found else (),
         cautions=searched.draft.cautions + cautions(problem, chosen),
-        refusal=None if found else refuse(problem, rules, chosen),
+        refusal=None if found else refuse(problem, rules, evaluator, chosen),
     )
 
 

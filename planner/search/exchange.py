@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from planner.cost.evaluate import Evaluator
 from planner.plans.plan import Candidate, Exchange
 from planner.plans.rule import Problem, Rule
 from planner.search.ladder import search
 
 
-def exchange(problem: Problem, rules: tuple[Rule, ...], chosen: Candidate) -> tuple[Exchange, ...]:
+def exchange(
+    problem: Problem, rules: tuple[Rule, ...], evaluator: Evaluator, chosen: Candidate
+) -> tuple[Exchange, ...]:
     """What twice the context, half of it, or another ubatch would buy or cost, with everything else decided anew."""
     settings, work = chosen.settings, problem.workload
     steps = [(f"n_ctx {n:,}", replace(work, n_ctx=n)) for n in (settings.n_ctx * 2, settings.n_ctx // 2)]
@@ -22,7 +25,7 @@ def exchange(problem: Problem, rules: tuple[Rule, ...], chosen: Candidate) -> tu
     for change, other in steps:
         if other.n_ctx is not None and other.n_ctx > problem.model.n_ctx_train * work.n_parallel:
             continue
-        candidate = search(replace(problem, workload=other), rules).best()
+        candidate = search(replace(problem, workload=other), rules, evaluator).best()
         found.append(Exchange(change, "does not fit" if candidate is None else _difference(candidate, chosen)))
     return tuple(found)
 
@@ -36,6 +39,8 @@ def _difference(other: Candidate, chosen: Candidate) -> str:
     layers = chosen.settings.n_gpu_layers - other.settings.n_gpu_layers
     if layers:
         words.append(f"{abs(layers)} layer(s) {'fewer' if layers > 0 else 'more'} on the GPU")
+    if other.settings.n_ubatch != chosen.settings.n_ubatch:
+        words.append(f"n_ubatch {other.settings.n_ubatch:,}")
     for name in ("prefill", "decode"):
         before, after = getattr(chosen.speed, f"{name}_tps").mid, getattr(other.speed, f"{name}_tps").mid
         words.append(f"{name} {100.0 * (after / before - 1.0):+.0f}%")

@@ -33,6 +33,15 @@ ELASTIC: Final = ("cache_ram_mib",)
 """Takes what the others leave: searched at its least value, then raised as far as nothing suffers."""
 
 
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One placement; ``devices`` False leaves every GPU out."""
+
+    n_gpu_layers: int
+    n_cpu_moe: int
+    devices: bool = True
+
+
 @dataclass(slots=True)
 class Search:
     """One problem under one list of rules."""
@@ -58,7 +67,9 @@ class Search:
     def best(self) -> Candidate | None:
         """The cheapest candidate that fits, or None."""
         goal = self.problem.workload.goal
-        fitting = [c for c in (self._first_that_fits(base) for base in self.combinations()) if c is not None]
+        rungs = self.rungs()
+        tried = (self._first_that_fits(base, rungs) for base in self.combinations())
+        fitting = [candidate for candidate in tried if candidate is not None]
         if not fitting:
             return None
         healthy = [c for c in fitting if c.verdict is Verdict.FITS] or fitting
@@ -75,31 +86,36 @@ class Search:
             chosen = replace(base, **dict(zip((name for name, _ in open_), values, strict=True)))
             yield replace(chosen, n_batch=max(chosen.n_batch, chosen.n_ubatch))
 
-    def rungs(self, base: Settings) -> tuple[Settings, ...]:
+    def rungs(self) -> tuple[Rung, ...]:
         """Placements from everything on the GPU down to nothing: experts leave first, then whole layers."""
         layers, blocks = self.draft.values("n_gpu_layers"), self.draft.values("n_cpu_moe")
-        rungs = [replace(base, n_gpu_layers=layers[0], n_cpu_moe=n) for n in blocks]
-        rungs += [replace(base, n_gpu_layers=g, n_cpu_moe=blocks[-1]) for g in layers[1:]]
-        if base.devices and layers[-1] == 0:
-            rungs.append(replace(base, n_gpu_layers=0, n_cpu_moe=0, devices=(), load_mode=LoadMode.MMAP))
+        rungs = [Rung(layers[0], n) for n in blocks] + [Rung(g, blocks[-1]) for g in layers[1:]]
+        if layers[-1] == 0 and self.problem.pin("devices") is None:
+            rungs.append(Rung(0, 0, devices=False))
         return tuple(rungs)
 
-    def _first_that_fits(self, base: Settings) -> Candidate | None:
+    def at(self, base: Settings, rung: Rung) -> Settings:
+        """``base`` on one rung."""
+        if rung.devices:
+            return replace(base, n_gpu_layers=rung.n_gpu_layers, n_cpu_moe=rung.n_cpu_moe)
+        mapped = LoadMode.MMAP if LoadMode.MMAP in self.draft.values("load_mode") else base.load_mode
+        return replace(base, n_gpu_layers=0, n_cpu_moe=0, devices=(), load_mode=mapped)
+
+    def _first_that_fits(self, base: Settings, rungs: tuple[Rung, ...]) -> Candidate | None:
         """The highest rung that the devices hold, if RAM holds the rest of it.
 
         Lower rungs only ask more of RAM, so one that fails there ends the ladder, but for the last rung
         (no device at all), which asks nothing of the devices.
         """
-        rungs = self.rungs(base)
         below = range(1, len(rungs))
         first = (
             0
-            if self._devices_hold(rungs[0])
-            else 1 + bisect_left(below, True, key=lambda i: self._devices_hold(rungs[i]))
+            if self._devices_hold(self.at(base, rungs[0]))
+            else 1 + bisect_left(below, True, key=lambda i: self._devices_hold(self.at(base, rungs[i])))
         )
         for index in sorted({first, len(rungs) - 1}):
             if index < len(rungs):
-                candidate = self.evaluate(rungs[index])
+                candidate = self.evaluate(self.at(base, rungs[index]))
                 if not candidate.shortfalls:
                     return candidate
         return None
@@ -144,9 +160,9 @@ def _partial_patterns(problem: Problem, block: int) -> tuple[str, ...]:
     return tuple(rf"blk\.{block}\.({'|'.join(kept)})\." for kept in sorted(subsets, key=lambda kept: (len(kept), kept)))
 
 
-def search(problem: Problem, rules: tuple[Rule, ...]) -> Search:
-    """Run the rules' first half, in order, over a fresh evaluator; later rules see earlier ones and the pins."""
-    found = Search(problem, Evaluator(problem.model, problem.machine, problem.workload), Draft())
+def search(problem: Problem, rules: tuple[Rule, ...], evaluator: Evaluator) -> Search:
+    """Run the rules' first half, in order; later rules see what earlier ones decided, and the pins."""
+    found = Search(problem, evaluator.under(problem.workload), Draft())
     for rule in rules:
         found.draft = pinned(problem, found.draft.narrowed(rule.propose(problem, found.draft, found.evaluate)))
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from planner.cost.evaluate import Evaluator
 from planner.plans.plan import Candidate, Refusal
 from planner.plans.rule import Problem, Rule
 from planner.plans.settings import Settings
@@ -13,15 +14,16 @@ from planner.search.ladder import Search, search
 
 def closest(searched: Search) -> Candidate:
     """Of all candidates at the ends of the ladder, the one that lacks least."""
-    tried = [searched.evaluate(rung) for base in searched.combinations() for rung in searched.rungs(base)[-2:]]
+    ends = searched.rungs()[-2:]
+    tried = [searched.evaluate(searched.at(base, rung)) for base in searched.combinations() for rung in ends]
     return min(tried, key=lambda c: sum(s.needed_bytes - s.available_bytes for s in c.shortfalls))
 
 
-def refuse(problem: Problem, rules: tuple[Rule, ...], nearest_miss: Candidate) -> Refusal:
+def refuse(problem: Problem, rules: tuple[Rule, ...], evaluator: Evaluator, nearest_miss: Candidate) -> Refusal:
     """Why nothing fits, and the first relaxation that would: without pins, a shorter context, a smaller cache."""
     nearest, by = None, ""
     for words, relaxed in _relaxations(problem, nearest_miss.settings):
-        nearest = search(relaxed, rules).best()
+        nearest = search(relaxed, rules, evaluator).best()
         if nearest is not None:
             by = words
             break

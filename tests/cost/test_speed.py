@@ -6,6 +6,7 @@ import pytest
 
 from planner.cost import rates
 from planner.cost.evaluate import Evaluator, host_expert_shares
+from planner.cost.model import CostModel
 from planner.facts.machine import Cpu
 from planner.facts.reading import Reading, Source
 from planner.facts.workload import Workload
@@ -29,7 +30,7 @@ def evaluator(**work: int) -> Evaluator:
     )
     machine = make_machine(gpu, cpu=Cpu(physical_cores=8, isa=("avx2",)))
     machine = replace(machine, ram=replace(machine.ram, read_bps=measured(RAM)))
-    return Evaluator(make_model(4), machine, Workload(prompt_tokens=2048, answer_tokens=512, **work))
+    return Evaluator(CostModel(make_model(4), machine), Workload(prompt_tokens=2048, answer_tokens=512, **work))
 
 
 EXPERTS = 3 * 256 * 128 * 8 * 2  # bytes of one block's experts, f16
@@ -90,7 +91,9 @@ def test_the_band_is_as_wide_as_the_weakest_rate() -> None:
     price = evaluator()
     speed = price.candidate(make_settings(), ()).speed
     assert speed.decode_tps.high / speed.decode_tps.mid == pytest.approx(1.25)
-    blind = Evaluator(make_model(4), make_machine(make_gpu()), Workload()).candidate(make_settings(), ()).speed
+    blind = (
+        Evaluator(CostModel(make_model(4), make_machine(make_gpu())), Workload()).candidate(make_settings(), ()).speed
+    )
     assert blind.decode_tps.high / blind.decode_tps.mid == pytest.approx(2.0)
 
 
@@ -105,7 +108,7 @@ def test_overrides_move_single_tensors() -> None:
 def test_reading_from_disk_costs_what_ram_lacks() -> None:
     price = evaluator()
     machine = replace(price.machine, ram=replace(price.machine.ram, available_bytes=GIB // 1024))
-    short = Evaluator(price.model, machine, Workload(prompt_tokens=2048, answer_tokens=512))
+    short = Evaluator(CostModel(price.model, machine), Workload(prompt_tokens=2048, answer_tokens=512))
     settings = make_settings(n_cpu_moe=4, load_mode=LoadMode.MMAP)
     full, paged = price.candidate(settings, ()), short.candidate(settings, ())
     assert (full.verdict, paged.verdict) == ("fits", "pages")

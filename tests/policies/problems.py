@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from planner.cost.evaluate import Evaluator
+from planner.cost.model import CostModel
 from planner.facts.machine import Cpu, DriverModel, Gpu, Machine, Os, Overflow, Ram
 from planner.facts.model import Model, Role, Tensor
 from planner.facts.workload import Workload
@@ -75,7 +77,8 @@ def decision(result: Plan, setting: str) -> Decision:
 
 def explained(rule: Rule, given: Problem) -> tuple[Decision, ...]:
     """What one rule says of the candidate the search takes."""
-    searched: Search = search(given, RULES)
+    pricing = Evaluator(CostModel(given.model, given.machine), given.workload)
+    searched: Search = search(given, RULES, pricing)
     chosen: Candidate | None = searched.best()
     assert chosen is not None
     return rule.explain(given, searched.draft, chosen, searched.evaluate)

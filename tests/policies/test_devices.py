@@ -50,6 +50,6 @@ def test_a_gpu_whose_backend_the_build_lacks_is_left_out() -> None:
 
 
 def test_the_drivers_own_reserve_is_not_free_outside_wddm() -> None:
-    reserved = card(12, free_bytes=10 * GIB)
+    reserved = replace(card(12), free_bytes=10 * GIB)
     assert used_before(reserved) == 14 * GIB
     assert used_before(replace(reserved, driver_model=DriverModel.WDDM)) == 12 * GIB
