@@ -1,0 +1,1 @@
+"""Plan → text. Nothing here decides, measures or prints."""

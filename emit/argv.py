@@ -1,0 +1,37 @@
+"""Plan → the command line that starts it."""
+
+from __future__ import annotations
+
+from emit.dialect import caution, dialect_of
+from emit.flag_spell import Spelled, spelled
+from planner.plans.plan import Candidate, Caution, Plan
+from planner.plans.settings import Tool
+
+
+def program(plan: Plan) -> str:
+    """The engine's own llama-server if its path is known, else the bare name."""
+    engine = plan.machine.engine
+    return engine.server if engine and engine.server else Tool.SERVER.value
+
+
+def flags(plan: Plan, candidate: Candidate | None = None) -> tuple[Spelled, ...]:
+    """Flags of a plan (or of another candidate of it) in the order they are printed.
+
+    Raises:
+        EngineError: this llama.cpp cannot do what the settings ask. Of a user's own flags such are left out.
+    """
+    settings = (candidate or plan.chosen).settings
+    build, own = plan.workload.target_build, plan.lint is not None
+    return spelled(settings, plan.model, plan.machine, build=build, lenient=own)
+
+
+def argv(plan: Plan, candidate: Candidate | None = None) -> tuple[str, ...]:
+    """The whole command; raises as ``flags`` does."""
+    return (program(plan), *(token for item in flags(plan, candidate) for token in item.tokens))
+
+
+def cautions(plan: Plan) -> tuple[Caution, ...]:
+    """What the user should know: the plan's own cautions, then what is not known of the engine."""
+    engine = caution(dialect_of(plan.machine, plan.workload.target_build))
+    known = {item.code for item in plan.cautions}
+    return plan.cautions + ((engine,) if engine and engine.code not in known else ())

@@ -1,0 +1,74 @@
+"""Which flags the llama.cpp at hand accepts: its own list, else its build number, else the newest build known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from emit.flag_table import NEWEST_BUILD, Flag, spellings
+from planner.facts.machine import Machine
+from planner.plans.plan import Caution
+from planner.plans.settings import Tool
+
+_EVERY_HELP_LISTS: Final = frozenset({"-m", "--model"})
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """What a llama.cpp understands.
+
+    Args:
+        build: its build number, or the newest known one when it is not known.
+        flags: options its ``--help`` lists; a machine file may name only a few of them.
+        assumed: True when nothing is known of the engine.
+    """
+
+    build: int
+    flags: frozenset[str] = frozenset()
+    assumed: bool = False
+
+    @property
+    def lists_all(self) -> bool:
+        """True if ``flags`` is a whole ``--help``: every one of them lists the model option."""
+        return bool(self.flags & _EVERY_HELP_LISTS)
+
+    def has(self, flag: Flag, tool: Tool) -> bool:
+        """Does this llama.cpp know the flag in this tool?
+
+        The list is llama-server's, so llama-bench goes by the build number alone.
+        """
+        names = spellings(flag, tool)
+        if not names:
+            return False
+        if tool is not Tool.BENCH:
+            if self.flags.intersection((*names, *flag.negative)):
+                return True
+            if self.lists_all and tool is Tool.SERVER:
+                return False
+        return (flag.since is None or self.build >= flag.since) and (flag.until is None or self.build < flag.until)
+
+
+def dialect_of(machine: Machine, target_build: int | None = None) -> Dialect:
+    """The dialect of the machine's engine, or of a build that the user targets instead."""
+    if target_build is not None:
+        return Dialect(target_build)
+    engine = machine.engine
+    if engine is None or (engine.build is None and not engine.flags):
+        return Dialect(NEWEST_BUILD, assumed=True)
+    return Dialect(engine.build or NEWEST_BUILD, frozenset(engine.flags))
+
+
+def caution(dialect: Dialect) -> Caution | None:
+    """What is not known about the engine, or None."""
+    if dialect.assumed:
+        return Caution(
+            "engine-unknown",
+            f"No llama.cpp was found: flags are spelled for b{NEWEST_BUILD}. An older build may refuse some; "
+            "--llama PATH or --target bNNNNN settles it.",
+        )
+    if dialect.build > NEWEST_BUILD and not dialect.lists_all:
+        return Caution(
+            "engine-newer",
+            f"b{dialect.build} is newer than b{NEWEST_BUILD}, the newest build the flags were checked against.",
+        )
+    return None

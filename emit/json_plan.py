@@ -1,0 +1,163 @@
+"""A plan in the shape of ``moeplan.plan/1``."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from emit import argv
+from emit.flag_spell import flag_of
+from emit.json_plan_shape import (
+    AlternativeV1,
+    BandV1,
+    CautionV1,
+    DecisionV1,
+    DeviceV1,
+    EvidenceV1,
+    ExchangeV1,
+    HostV1,
+    LintV1,
+    MemoryV1,
+    ModelV1,
+    PlanV1,
+    RefusalV1,
+    SettingsV1,
+    ShortfallV1,
+    SpeedV1,
+    WorkloadV1,
+)
+from planner.facts.model import Model
+from planner.plans.decision import Decision
+from planner.plans.memory import DeviceMemory, HostMemory, total
+from planner.plans.plan import Lint, Plan, Refusal, Shortfall
+from planner.plans.settings import Settings
+from planner.plans.speed import Band, Speed
+
+_T = TypeVar("_T")
+
+
+def plan_shape(plan: Plan) -> PlanV1:
+    """A plan in its JSON shape. Raises EngineError where the settings cannot be spelled."""
+    model, work = plan.model, plan.workload
+    flags = {item.setting: item.flag for item in reversed(argv.flags(plan))}
+    return PlanV1(
+        source="user flags" if plan.lint is not None else None,
+        verdict=plan.verdict,
+        model=ModelV1(**{name: getattr(model, name) for name in ModelV1.model_fields}),
+        workload=WorkloadV1(**{name: getattr(work, name) for name in WorkloadV1.model_fields}),
+        settings=_settings(plan.chosen.settings, model),
+        argv=argv.argv(plan),
+        memory=MemoryV1(devices=tuple(map(_device, plan.chosen.memory.devices)), host=_host(plan.chosen.memory.host)),
+        speed=_speed(plan.chosen.speed),
+        decisions=tuple(_decision(item, flags.get(item.setting)) for item in plan.decisions),
+        exchange=tuple(ExchangeV1(change=item.change, effect=item.effect) for item in plan.exchange),
+        warnings=tuple(CautionV1(code=item.code, message=item.message) for item in argv.cautions(plan)),
+        refusal=_refusal(plan.refusal, model) if plan.refusal else None,
+        lint=None if plan.lint is None else tuple(map(_lint, plan.lint)),
+    )
+
+
+def compute_devices(settings: Settings, model: Model) -> tuple[str, str]:
+    """Where experts are computed in prefill and in decode: a device id, or ``CPU``.
+
+    A batch of 32 tokens or more goes to the first device whose link copies host experts, unless op offload
+    is off (ggml/src/ggml-backend.cpp:968-975, b11312). One token's host experts are computed where they
+    are, unless a cache on the GPU serves them.
+    """
+    if not settings.devices or not settings.n_gpu_layers:
+        return "CPU", "CPU"
+    first = settings.devices[0]
+    overridden = any(buffer == "CPU" for _, buffer in settings.override_tensor)
+    if not (settings.n_cpu_moe or overridden or settings.n_gpu_layers <= model.n_layer):
+        return first, first
+    prefill = first if settings.op_offload and settings.n_ubatch >= 32 else "CPU"
+    return prefill, first if settings.moe_cache_mib else "CPU"
+
+
+def _settings(settings: Settings, model: Model) -> SettingsV1:
+    prefill, decode = compute_devices(settings, model)
+    same = set(SettingsV1.model_fields) - {"override_tensor", "prefill_device", "decode_device"}
+    return SettingsV1(
+        override_tensor=tuple(f"{pattern}={buffer}" for pattern, buffer in settings.override_tensor),
+        prefill_device=prefill,
+        decode_device=decode,
+        **{name: getattr(settings, name) for name in same},
+    )
+
+
+def _device(memory: DeviceMemory) -> DeviceV1:
+    return DeviceV1(
+        id=memory.id,
+        total_bytes=memory.total_bytes,
+        used_before_bytes=memory.used_before_bytes,
+        model_bytes=total(memory.model),
+        context_bytes=total(memory.context),
+        compute_bytes=total(memory.compute),
+        cache_bytes=total(memory.cache),
+        overhead_bytes=total(memory.overhead),
+        predicted_bytes=memory.predicted_bytes,
+        headroom_bytes=memory.headroom_bytes,
+    )
+
+
+def _host(memory: HostMemory) -> HostV1:
+    return HostV1(
+        model_bytes=total(memory.model),
+        context_bytes=total(memory.context),
+        compute_bytes=total(memory.compute),
+        pinned_bytes=memory.pinned_bytes,
+        mapped_bytes=memory.mapped_bytes,
+        predicted_bytes=memory.predicted_bytes,
+        available_bytes=memory.available_bytes,
+        headroom_bytes=memory.headroom_bytes,
+    )
+
+
+def _speed(speed: Speed) -> SpeedV1:
+    return SpeedV1(
+        decode_tps=_band(speed.decode_tps),
+        prefill_tps=_band(speed.prefill_tps),
+        turn_s=_band(speed.turn_s),
+        bound_by=speed.bound_by,
+    )
+
+
+def _band(band: Band) -> BandV1:
+    return BandV1(low=_finite(band.low), mid=_finite(band.mid), high=_finite(band.high))
+
+
+def _finite(value: _T) -> _T | None:
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+
+
+def _decision(item: Decision, printed: str | None) -> DecisionV1:
+    return DecisionV1(
+        rule=item.rule,
+        setting=item.setting,
+        flag=printed or flag_of(item.setting),
+        value=_finite(item.value),
+        headline=item.headline,
+        confidence=item.confidence,
+        lossless=item.lossless,
+        because=tuple(
+            EvidenceV1(fact=e.fact, value=_finite(e.value), unit=e.unit, source=e.source) for e in item.because
+        ),
+        alternatives=tuple(
+            AlternativeV1(value=_finite(a.value), outcome=a.outcome, by=_finite(a.by), detail=a.detail)
+            for a in item.alternatives
+        ),
+    )
+
+
+def _refusal(refusal: Refusal, model: Model) -> RefusalV1:
+    return RefusalV1(
+        shortfalls=tuple(map(_shortfall, refusal.shortfalls)),
+        nearest=_settings(refusal.nearest.settings, model) if refusal.nearest else None,
+    )
+
+
+def _shortfall(item: Shortfall) -> ShortfallV1:
+    return ShortfallV1(device=item.device, needed_bytes=item.needed_bytes, available_bytes=item.available_bytes)
+
+
+def _lint(item: Lint) -> LintV1:
+    return LintV1(code=item.code, flag=item.flag, message=item.message, fix=item.fix)

@@ -1,0 +1,94 @@
+"""Checks of what the flags leave free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from emit.lint_case import Case, Check
+from planner import units
+from planner.plans.memory import DeviceMemory
+from planner.plans.plan import Lint
+from planner.plans.settings import LoadMode, Tool
+
+RESERVE_BYTES = units.GIB
+"""llama.cpp's own ``--fit-target`` default, and where no run under WDDM collapsed."""
+
+
+def headroom(case: Case) -> Iterator[Lint]:
+    """Every device keeps 1 GiB (or what ``--headroom`` says) at the predicted peak."""
+    asked = case.plan.workload.headroom_bytes
+    reserve = RESERVE_BYTES if asked is None else asked
+    for device in case.memory.devices:
+        left = device.headroom_bytes
+        if left >= reserve:
+            continue
+        if left < 0:
+            code, message = "out-of-memory", f"{device.id} would be {units.mib(-left)} short: the load fails"
+        else:
+            code = "no-headroom"
+            message = (
+                f"{device.id} keeps {units.mib(left)} free, under {units.mib(reserve)}: it may slow down or die later"
+            )
+        yield Lint(code, case.typed("n_cpu_moe", "-ngl"), message, _less(case, device, reserve - left))
+
+
+def _less(case: Case, device: DeviceMemory, n_bytes: int) -> str:
+    """The flag that takes ``n_bytes`` off a device: more experts to the host, else half the context.
+
+    On several devices the first blocks are not on every one, so the context is what is sure to help.
+    """
+    s, model = case.settings, case.model
+    if model.is_moe and len(s.devices) == 1 and not s.override_tensor:
+        experts = case.expert_bytes()
+        freed = 0
+        for block in range(s.n_cpu_moe, model.n_layer):
+            freed += experts.get(block, 0)
+            if freed >= n_bytes:
+                return f"--n-cpu-moe {block + 1}"
+    smaller = max(s.n_ctx // 2 // 256 * 256, 256)
+    return f"-c {smaller}"
+
+
+def prompt_cache(case: Case) -> Iterator[Lint]:
+    """llama-server keeps up to 8 GiB of old prompts in RAM unless told otherwise."""
+    s, host = case.settings, case.memory.host
+    if case.parsed.tool is not Tool.SERVER or not s.cache_ram_mib:
+        return
+    flag = case.typed("cache_ram_mib", "-cram")
+    if s.cache_ram_mib < 0:
+        yield Lint("prompt-cache-unlimited", flag, "the prompt cache in RAM grows without a limit", "-cram 8192")
+        return
+    left = host.headroom_bytes
+    if left is not None and left < 0:
+        room = max((left // units.MIB + s.cache_ram_mib) // 256 * 256, 0)
+        message = (
+            f"a prompt cache of {s.cache_ram_mib:,} MiB does not fit beside the rest: RAM is {units.mib(-left)} short"
+        )
+        yield Lint("prompt-cache-too-large", flag, message, f"-cram {room}")
+
+
+def unevictable(case: Case) -> Iterator[Lint]:
+    """Weights that are read into memory cannot be dropped; mapped ones can."""
+    s, host = case.settings, case.memory.host
+    if s.load_mode in (LoadMode.MMAP, LoadMode.DIO) or host.available_bytes is None:
+        return
+    if host.unevictable_bytes > host.available_bytes:
+        message = (
+            f"{units.size(host.unevictable_bytes)} must stay in RAM and {units.size(host.available_bytes)} are "
+            "available: the system swaps or kills it"
+        )
+        yield Lint("unevictable-over-ram", case.typed("load_mode", "--load-mode"), message, "--load-mode mmap")
+
+
+def checkpoints(case: Case) -> Iterator[Lint]:
+    """Each checkpoint of a hybrid or sliding-window model holds the whole state (unslothai/unsloth#11073)."""
+    s, host = case.settings, case.memory.host
+    held = sum(term.n_bytes for term in host.overhead if "checkpoint" in term.name)
+    if case.parsed.tool is Tool.SERVER and held > RESERVE_BYTES and s.ctx_checkpoints > 4:
+        message = f"{s.ctx_checkpoints} checkpoints per slot may take {units.size(held)} of RAM"
+        yield Lint(
+            "checkpoints-hold-state", case.typed("ctx_checkpoints", "--ctx-checkpoints"), message, "--ctx-checkpoints 4"
+        )
+
+
+CHECKS: tuple[Check, ...] = (headroom, prompt_cache, unevictable, checkpoints)

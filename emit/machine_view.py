@@ -1,0 +1,112 @@
+"""What the probes found, for ``probe``."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from emit import wording
+from planner import units
+from planner.facts.machine import Cpu, Disk, Engine, Gpu, Machine, Ram
+
+_STYLE = {"found": "green", "absent": "dim", "failed": "yellow"}
+
+
+def machine_view(machine: Machine) -> RenderableType:
+    """The machine's facts with their sources, then every probe with its outcome and duration."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    rows = [("system", machine.os.value), ("CPU", _cpu(machine.cpu)), ("RAM", _ram(machine.ram))]
+    rows += [(wording.clean(gpu.id), _gpu(gpu)) for gpu in machine.gpus] or [("GPU", "none found")]
+    rows += [("disk", _disk(machine.disk)), ("llama.cpp", _engine(machine.engine))]
+    for name, text in rows:
+        table.add_row(Text(name), Text(text))
+    parts: list[RenderableType] = [Text("Machine", style="bold"), Padding(table, (0, 0, 1, 2))]
+    if machine.probes:
+        parts += [Text("Probes", style="bold"), Padding(_probes(machine), (0, 0, 1, 2))]
+    return Group(*parts)
+
+
+def _cpu(cpu: Cpu) -> str:
+    cores = [
+        f"{number} {word}"
+        for number, word in (
+            (cpu.physical_cores, "physical"),
+            (cpu.performance_cores, "performance"),
+            (cpu.logical_cores, "logical"),
+        )
+        if number is not None
+    ]
+    parts = [wording.clean(cpu.name or "name not known"), " / ".join(cores) + " cores" if cores else "cores not known"]
+    if cpu.isa:
+        parts.append(wording.clean(" ".join(cpu.isa)))
+    if cpu.numa_nodes and cpu.numa_nodes > 1:
+        parts.append(f"{cpu.numa_nodes} NUMA nodes")
+    return "; ".join(parts)
+
+
+def _ram(ram: Ram) -> str:
+    available = "not known" if ram.available_bytes is None else units.size(ram.available_bytes)
+    parts = [f"{units.size(ram.total_bytes)}, {available} available"]
+    parts.append(f"read {wording.reading(ram.read_bps, 'bytes/s')}")
+    if ram.overflow is not None:
+        parts.append(f"when full: {ram.overflow.value}")
+    return "; ".join(parts)
+
+
+def _gpu(gpu: Gpu) -> str:
+    used = "use not known" if gpu.used_bytes is None else f"{units.size(gpu.used_bytes)} in use"
+    kind = " ".join(
+        word for word in (gpu.backend and gpu.backend.value, gpu.driver_model and gpu.driver_model.value) if word
+    )
+    parts = [wording.clean(gpu.name or "name not known"), f"{units.size(gpu.total_bytes)}, {used}"]
+    if kind:
+        parts.append(kind)
+    if gpu.unified:
+        parts.append("shares RAM")
+    parts += [
+        f"memory {wording.reading(gpu.memory_bps, 'bytes/s')}",
+        f"link {wording.reading(gpu.h2d_pinned_bps or gpu.h2d_pageable_bps, 'bytes/s')}",
+        f"f16 {wording.reading(gpu.f16_flops, 'flops')}",
+    ]
+    return "; ".join(parts)
+
+
+def _disk(disk: Disk | None) -> str:
+    if disk is None:
+        return "not looked at (no model was named)"
+    parts = [wording.clean(disk.path), wording.clean(disk.filesystem or "file system not known")]
+    parts += [
+        f"{units.size(point.block_bytes)} x{point.queue_depth}: {wording.reading(point.bps, 'bytes/s')}"
+        for point in disk.read_curve
+    ]
+    return "; ".join(parts)
+
+
+def _engine(engine: Engine | None) -> str:
+    if engine is None:
+        return "none found"
+    build = f"b{engine.build}" if engine.build else "build not known"
+    parts = [f"{wording.clean(engine.kind)} {build}"]
+    if engine.backends:
+        parts.append("backends " + wording.clean(" ".join(engine.backends)))
+    if engine.flags:
+        parts.append(f"{len(engine.flags)} flags listed")
+    if engine.server:
+        parts.append(wording.clean(engine.server))
+    return "; ".join(parts)
+
+
+def _probes(machine: Machine) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("probe", "outcome", "ms"):
+        table.add_column(name, justify="right" if name == "ms" else "left", no_wrap=True)
+    table.add_column("reason", overflow="fold")
+    for report in machine.probes:
+        outcome = Text(report.status, style=_STYLE[report.status])
+        took = f"{report.duration_s * 1000:,.0f}"
+        table.add_row(Text(wording.clean(report.name)), outcome, took, Text(wording.clean(report.reason)))
+    return table

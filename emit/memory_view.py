@@ -1,0 +1,106 @@
+"""Memory per device and on the host, as a table and term by term."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from emit import wording
+from planner import units
+from planner.plans.memory import DeviceMemory, HostMemory, Memory, Term, total
+
+_PER_TABLE = 4
+"""Columns that fit on 80 characters."""
+
+
+def table(memory: Memory) -> RenderableType:
+    """Rows are kinds of memory, columns devices and RAM, in MiB.
+
+    total (RAM: available) - used before - predicted = stays free.
+    """
+    columns = [*(_device(device) for device in memory.devices), _host(memory.host)]
+    groups = [columns[i : i + _PER_TABLE] for i in range(0, len(columns), _PER_TABLE)]
+    return Group(*(_table(group) for group in groups))
+
+
+_ROWS = (
+    "total or available",
+    "used before",
+    "model",
+    "context",
+    "compute",
+    "expert cache",
+    "overhead",
+    "predicted",
+    "stays free",
+    "of it pinned",
+    "of it mapped",
+)
+
+
+def _table(columns: list[tuple[str, dict[str, str]]]) -> Table:
+    result = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    result.add_column("MiB", no_wrap=True)
+    for name, _ in columns:
+        result.add_column(Text(wording.clean(name)), justify="right", no_wrap=True)
+    for row in _ROWS:
+        cells = [values.get(row, "") for _, values in columns]
+        if any(cells):
+            style = "bold" if row in ("predicted", "stays free") else ""
+            result.add_row(Text(row), *map(Text, cells), style=style)
+    return result
+
+
+def _device(device: DeviceMemory) -> tuple[str, dict[str, str]]:
+    return device.id, {
+        "total or available": _mib(device.total_bytes),
+        "used before": _mib(device.used_before_bytes),
+        "model": _mib(total(device.model)),
+        "context": _mib(total(device.context)),
+        "compute": _mib(total(device.compute)),
+        "expert cache": _mib(total(device.cache)) if device.cache else "",
+        "overhead": _mib(total(device.overhead)),
+        "predicted": _mib(device.predicted_bytes),
+        "stays free": _mib(device.headroom_bytes),
+    }
+
+
+def _host(host: HostMemory) -> tuple[str, dict[str, str]]:
+    known = host.available_bytes is not None and host.headroom_bytes is not None
+    return "RAM", {
+        "total or available": _mib(host.available_bytes or 0) if known else "unknown",
+        "model": _mib(total(host.model)),
+        "context": _mib(total(host.context)),
+        "compute": _mib(total(host.compute)),
+        "overhead": _mib(total(host.overhead)),
+        "predicted": _mib(host.predicted_bytes),
+        "stays free": _mib(host.headroom_bytes or 0) if known else "unknown",
+        "of it pinned": _mib(host.pinned_bytes),
+        "of it mapped": _mib(host.mapped_bytes),
+    }
+
+
+def _mib(n_bytes: int) -> str:
+    return units.mib(n_bytes).removesuffix(" MiB")
+
+
+def terms(memory: Memory) -> RenderableType:
+    """Every summand with its formula."""
+    result = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in ("where", "term"):
+        result.add_column(name, no_wrap=True)
+    result.add_column("MiB", justify="right", no_wrap=True)
+    result.add_column("how", overflow="fold")
+    for device in memory.devices:
+        parts = (device.model, device.context, device.compute, device.cache, device.overhead)
+        _term_rows(result, device.id, parts)
+    host = memory.host
+    _term_rows(result, "RAM", (host.model, host.context, host.compute, host.overhead))
+    return result
+
+
+def _term_rows(result: Table, where: str, parts: tuple[tuple[Term, ...], ...]) -> None:
+    for term in (term for part in parts for term in part):
+        how = Text(wording.clean(term.detail)).append(f" ({term.source.value})", style="dim")
+        result.add_row(Text(wording.clean(where)), Text(wording.clean(term.name)), _mib(term.n_bytes), how)

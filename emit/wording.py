@@ -1,0 +1,143 @@
+"""Words and numbers as the terminal shows them; strings from files lose what could steer a terminal."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+from planner import units
+from planner.cost.rates import assumed_rates, rates_of
+from planner.facts.machine import Machine
+from planner.facts.reading import Reading
+from planner.plans.decision import Decision, Evidence, Scalar
+from planner.plans.plan import Candidate, Plan, Shortfall, Verdict
+from planner.plans.speed import Band
+
+_UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+"""Control, format (bidi overrides, zero-width), surrogates, private use, line and paragraph separators."""
+
+
+def is_unsafe(char: str) -> bool:
+    """True for a character that can steer a terminal or reorder what is read on it."""
+    return unicodedata.category(char) in _UNSAFE
+
+
+def clean(text: str) -> str:
+    """Every unsafe character as ``\\xNN`` or ``\\uNNNN``; the rest as it is."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escape(char) if is_unsafe(char) else char for char in text)
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def number(value: float) -> str:
+    """Three significant digits, no exponent: ``"4,180"``, ``"41.9"``, ``"0.71"``."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def band(value: Band, unit: str) -> str:
+    """``"41.9 tok/s (36.0 to 48.2)"``."""
+    return f"{number(value.mid)} {unit} ({number(value.low)} to {number(value.high)})"
+
+
+def scalar(value: Scalar) -> str:
+    """A value of a decision, for people."""
+    if value is None:
+        return "unknown"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return units.count(value)
+    return clean(value) if isinstance(value, str) else f"{value:.4g}"
+
+
+def evidence(item: Evidence) -> str:
+    """The value with its unit."""
+    value = item.value
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        if item.unit == "bytes":
+            exact = f" ({units.count(value)} B)" if abs(value) >= units.KIB else ""
+            return units.size(value) + exact
+        if item.unit == "bytes/s":
+            return units.rate(value)
+        if item.unit == "s":
+            return f"{value:.3g} s"
+    return f"{scalar(value)} {clean(item.unit)}".rstrip()
+
+
+def decided(item: Decision) -> str:
+    """The value of a decision; in binary units where its evidence says that it is bytes."""
+    in_bytes = any(e.unit == "bytes" and e.value == item.value for e in item.because)
+    if in_bytes and isinstance(item.value, int | float) and not isinstance(item.value, bool):
+        return units.mib(item.value)
+    return scalar(item.value)
+
+
+def reading(value: Reading | None, unit: str) -> str:
+    """A measured quantity with its source; ``unit`` is ``bytes/s`` or ``flops``."""
+    if value is None:
+        return "not known (estimated where needed)"
+    shown = units.rate(value.value) if unit == "bytes/s" else f"{value.value / 1e12:,.1f} TFLOPS"
+    how = f", {clean(value.method)}" if value.method else ""
+    return f"{shown} ({value.source.value}{how})"
+
+
+def assumed(machine: Machine, candidate: Candidate) -> str:
+    """The rates the speed rests on that nobody measured, the first two by name; empty if there is none."""
+    words = assumed_rates(rates_of(machine), candidate.settings.devices)
+    more = f" and {len(words) - 2} more" if len(words) > 2 else ""
+    return clean(", ".join(words[:2])) + more
+
+
+def speed(candidate: Candidate) -> str:
+    """``"decode 41.9 tok/s (36.0 to 48.2), prefill …, a turn in 13.2 s (…)"``."""
+    s = candidate.speed
+    return (
+        f"decode {band(s.decode_tps, 'tok/s')}, prefill {band(s.prefill_tps, 'tok/s')}, a turn in {band(s.turn_s, 's')}"
+    )
+
+
+def free(candidate: Candidate) -> str:
+    """Headroom per device, or of the host where there is no device."""
+    parts = [f"{units.mib(device.headroom_bytes)} of {clean(device.id)}" for device in candidate.memory.devices]
+    host = candidate.memory.host.headroom_bytes
+    if not parts and host is not None:
+        parts = [f"{units.size(host)} of RAM"]
+    return f"{' and '.join(parts)} stay free" if parts else "free memory unknown"
+
+
+_OPENING: Final = {
+    Verdict.FITS: "Fits",
+    Verdict.PAGES: "Runs, but reads experts from disk",
+    Verdict.REFUSED: "Does not fit",
+}
+
+
+def headline(plan: Plan) -> str:
+    """The verdict in one sentence; says which rates are assumed."""
+    name, verdict = clean(plan.model.name or plan.model.arch), plan.verdict
+    if plan.refusal is not None:
+        reason = clean(plan.refusal.reason).rstrip(".")
+        return f"{_OPENING[verdict]}: {name}. {reason[:1].upper()}{reason[1:]}; {_lacks(plan.refusal.shortfalls)}."
+    chosen = plan.chosen
+    where = " + ".join(map(clean, chosen.settings.devices)) or "the CPU"
+    context = f"{units.count(chosen.settings.n_ctx)} tokens of context"
+    if chosen.shortfalls:
+        return f"Does not fit: {name} on {where} with {context}; {_lacks(chosen.shortfalls)}."
+    text = f"{_OPENING[verdict]}: {name} on {where} with {context}; {speed(chosen)}; {free(chosen)}."
+    guesses = assumed(plan.machine, chosen)
+    return f"{text} The speed rests on assumed rates: {guesses}." if guesses else text
+
+
+def _lacks(items: tuple[Shortfall, ...]) -> str:
+    return ", ".join(
+        f"{'RAM' if item.device == 'host' else clean(item.device)} lacks "
+        f"{units.mib(item.needed_bytes - item.available_bytes)}"
+        for item in items
+    )

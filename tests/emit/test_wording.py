@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from emit import wording
+from planner.facts.reading import Reading, Source
+from planner.plans.decision import Evidence
+from planner.plans.plan import Shortfall
+from planner.units import GIB
+from tests.builders import make_gpu, make_machine, make_settings
+from tests.emit.plans import make_candidate, make_decision, make_plan, measured_machine, refused_plan
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain [bold] :smile: ü 漢 😀", "plain [bold] :smile: ü 漢 😀"),
+        ("a\x1b[31mb\n\t\x7f\x85", "a\\x1b[31mb\\x0a\\x09\\x7f\\x85"),
+        ("\u202eabc\u2066\u200b\ufeff\u2028", "\\u202eabc\\u2066\\u200b\\ufeff\\u2028"),
+        ("\udcff\U000e0001", "\\udcff\\U000e0001"),
+    ],
+)
+def test_clean(text: str, shown: str) -> None:
+    assert wording.clean(text) == shown
+
+
+@given(st.text())
+def test_clean_leaves_nothing_unsafe(text: str) -> None:
+    assert not any(map(wording.is_unsafe, wording.clean(text)))
+
+
+@pytest.mark.parametrize(("value", "shown"), [(4180.4, "4,180"), (41.94, "41.9"), (0.714, "0.71"), (0.0, "0.00")])
+def test_number(value: float, shown: str) -> None:
+    assert wording.number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "unit", "shown"),
+    [
+        (3 * GIB, "bytes", "3.0 GiB (3,221,225,472 B)"),
+        (12, "bytes", "12 B"),
+        (55.1e9, "bytes/s", "55.1 GB/s"),
+        (0.25, "s", "0.25 s"),
+        (16384, "tokens", "16,384 tokens"),
+        ("not given", "tokens", "not given tokens"),
+        (True, "", "yes"),
+        (None, "cores", "unknown cores"),
+    ],
+)
+def test_evidence(value: float, unit: str, shown: str) -> None:
+    assert wording.evidence(Evidence("x", value, unit, Source.DERIVED)) == shown
+
+
+def test_a_decision_in_bytes_reads_as_mib() -> None:
+    kept = make_decision(value=GIB, because=(Evidence("kept free", GIB, "bytes", Source.USER),))
+    assert wording.decided(kept) == "1,024 MiB" and wording.decided(make_decision()) == "2"
+
+
+def test_headline_holds_verdict_speed_and_headroom() -> None:
+    assert wording.headline(make_plan()) == (
+        "Fits: Hand made on CUDA0 with 4,096 tokens of context; decode 40.0 tok/s (32.0 to 48.0), "
+        "prefill 1,000 tok/s (800 to 1,200), a turn in 16.9 s (14.0 to 20.0); 13,312 MiB of CUDA0 stay free."
+    )
+
+
+def test_headline_says_what_is_assumed() -> None:
+    machine = measured_machine()
+    guess = Reading(50e9, Source.ASSUMED)
+    text = wording.headline(make_plan(machine=replace(machine, ram=replace(machine.ram, read_bps=guess))))
+    assert text.endswith("The speed rests on assumed rates: RAM 50 GB/s.")
+    bare = replace(machine, ram=replace(machine.ram, read_bps=None), gpus=(make_gpu(),))
+    assert "assumed rates: RAM 50 GB/s, CUDA0 memory 300 GB/s and 3 more." in wording.headline(make_plan(machine=bare))
+
+
+def test_headline_without_gpu_speaks_of_ram() -> None:
+    machine = replace(make_machine(), ram=measured_machine().ram)
+    text = wording.headline(make_plan(machine=machine, settings=make_settings(devices=(), n_gpu_layers=0)))
+    assert "on the CPU" in text and "of RAM stay free" in text
+
+
+def test_headline_of_what_does_not_fit() -> None:
+    assert (
+        wording.headline(refused_plan())
+        == "Does not fit: Hand made. No placement keeps the headroom; CUDA0 lacks 2,048 MiB."
+    )
+    plan = make_plan()
+    short = make_candidate(plan.chosen.settings, plan.machine, shortfalls=(Shortfall("CUDA0", 3 * GIB, GIB),))
+    assert wording.headline(replace(plan, chosen=short)).endswith("CUDA0 lacks 2,048 MiB.")
