@@ -137,11 +137,15 @@ _SAID_NO: Final = frozenset({"op_offload", "kv_offload", "repack"})
 """Switches that are on by default, so that only their negative is ever printed."""
 
 
+def _is_url(path: str) -> bool:
+    return path.lower().startswith(("https://", "http://"))
+
+
 def _value(flag: Flag, settings: Settings, model: Model, machine: Machine) -> object | None:
     """The value to print, or None to leave the flag out."""
     name = flag.setting
-    if name == "model":
-        return model.path
+    if name in ("model", "model_url"):
+        return model.path if (name == "model_url") == _is_url(model.path) else None
     if name in _FIXED:
         return _FIXED[name]
     value: object = getattr(settings, name)

@@ -85,6 +85,8 @@ LOAD_MODES: Final = ("auto", "none", "mmap", "mlock", "mmap+mlock", "dio")
 FLAGS: Final[tuple[Flag, ...]] = (
     Flag("model", ("-m", "--model"), Kind.TEXT, env="LLAMA_ARG_MODEL", bench=("-m", "--model"), always=True,
          reason="the file that was planned for"),
+    Flag("model_url", ("-mu", "--model-url"), Kind.TEXT, env="LLAMA_ARG_MODEL_URL", tools=_COMMON,
+         loss="the model must be downloaded first", reason="llama.cpp downloads it, if it was built with HTTPS"),
     Flag("fit", ("-fit", "--fit"), Kind.CHOICE, since=7407, env="LLAMA_ARG_FIT", tools=_COMMON, always=True,
          neutral=("off",), reason="placement is explicit here; llama.cpp's own fit gives up beside it"),
     Flag("rpc", ("--rpc",), Kind.LIST, env="LLAMA_ARG_RPC", bench=("-rpc", "--rpc"), neutral=((),),

@@ -19,7 +19,7 @@ _COMMON_VALUES: Final = """
     --cpu-strict-batch --prio-batch --poll-batch -n --predict --n-predict --keep --rope-scaling --rope-scale
     --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow
     --yarn-beta-fast -dt --defrag-thold -lzm --lazy-mode --numa -fitt --fit-target -fitc --fit-ctx --override-kv
-    --lora --lora-scaled --control-vector --control-vector-scaled -mu --model-url -dr --docker-repo -hf -hfr
+    --lora --lora-scaled --control-vector --control-vector-scaled -dr --docker-repo -hf -hfr
     --hf-repo -hff --hf-file -hft --hf-token --log-file --log-colors -lv --verbosity --log-verbosity
     --spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd --cache-type-v-draft --samplers -s
     --seed --sampler-seq --sampling-seq --temp --temperature --top-k --top-p --min-p --top-nsigma --top-n-sigma

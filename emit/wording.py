@@ -107,6 +107,8 @@ def free(candidate: Candidate) -> str:
     """Headroom per device, or of the host where there is no device."""
     parts = [f"{units.mib(device.headroom_bytes)} of {clean(device.id)}" for device in candidate.memory.devices]
     host = candidate.memory.host.headroom_bytes
+    if not parts and host is not None and host < 0:
+        return f"{units.size(-host)} more than RAM holds"
     if not parts and host is not None:
         parts = [f"{units.size(host)} of RAM"]
     return f"{' and '.join(parts)} stay free" if parts else "free memory unknown"

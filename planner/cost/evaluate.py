@@ -45,6 +45,7 @@ def budgeted(machine: Machine, workload: Workload) -> Machine:
 class _Key:
     settings: Settings
     reserve: Reserve
+    bound: bool
 
 
 class Evaluator:
@@ -69,11 +70,11 @@ class Evaluator:
 
     def candidate(self, settings: Settings, reserve: Reserve) -> Candidate:
         """Memory, speed, verdict and shortfalls under ``reserve`` (bytes to keep free per device or ``host``)."""
-        key = _Key(settings, reserve)
-        found = self._memo.get(key)
-        if found is None:
-            found = self._memo[key] = self._price(settings, reserve)
-        return found
+        return self._priced(_Key(settings, reserve, bound=False))
+
+    def bound(self, settings: Settings, reserve: Reserve) -> Candidate:
+        """The candidate without its compute buffers: cheap, never larger, never short where the real one is not."""
+        return self._priced(_Key(settings, reserve, bound=True))
 
     def shortfalls(self, memory: Memory, reserve: Reserve) -> tuple[Shortfall, ...]:
         """Devices whose headroom would be under the reserve, and the host if it cannot hold what is pinned."""
@@ -94,8 +95,15 @@ class Evaluator:
                 short.append(Shortfall("host", needed, left))
         return tuple(short)
 
-    def _price(self, settings: Settings, reserve: Reserve) -> Candidate:
-        memory = self.memory(settings)
+    def _priced(self, key: _Key) -> Candidate:
+        found = self._memo.get(key)
+        if found is None:
+            found = self._memo[key] = self._price(key)
+        return found
+
+    def _price(self, key: _Key) -> Candidate:
+        settings, reserve = key.settings, key.reserve
+        memory = self.cost.memory(settings, compute=False) if key.bound else self.memory(settings)
         layers = self.cost.layers_on(settings)
         shares = host_expert_shares(self.model, settings, layers)
         resident = self._resident(memory)
@@ -110,10 +118,11 @@ class Evaluator:
     def _resident(self, memory: Memory) -> float:
         """Share of the mapped weights that fits in RAM beside what cannot be evicted."""
         host = memory.host
-        if host.available_bytes is None or host.mapped_bytes == 0:
+        hot = host.mapped_bytes - host.lazy_bytes
+        if host.available_bytes is None or hot <= 0:
             return 1.0
         room = host.available_bytes - host.unevictable_bytes
-        return min(max(room / host.mapped_bytes, 0.0), 1.0)
+        return min(max(room / hot, 0.0), 1.0)
 
 
 def host_expert_shares(model: Model, settings: Settings, layers: tuple[str, ...]) -> tuple[float, ...]:

@@ -7,9 +7,10 @@ cache at the depth, each over the rate of the memory that holds it, plus a fixed
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from math import ceil, prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from planner.cost import rates
 from planner.cost.kv_types import row_bytes
@@ -49,6 +50,15 @@ class Block:
     """Share of the experts that one token uses."""
     kv_elements: tuple[int, int]
     window: int
+
+
+class Group(NamedTuple):
+    """``n`` blocks of one kind on one device; ``host_share`` of their expert bytes is in host memory."""
+
+    block: Block
+    device: str
+    host_share: float
+    n: int
 
 
 @dataclass(slots=True)
@@ -94,7 +104,9 @@ class SpeedModel:
         self.workload = workload
         self.rates: Rates = rates.rates_of(machine)
         self._pins = {gpu.id: gpu.backend is Backend.CUDA for gpu in machine.gpus}
-        self._blocks = blocks_of(model)
+        blocks = blocks_of(model)
+        self._kinds = tuple(dict.fromkeys(blocks))
+        self._kind_of = tuple(self._kinds.index(block) for block in blocks)
         head = [t for t in model.tensors if t.name in ("output.weight", "token_embd.weight")]
         output = next((t for t in head if t.name == "output.weight"), head[0] if head else None)
         self._head_bytes = output.n_bytes if output else 0
@@ -110,8 +122,9 @@ class SpeedModel:
             host_share: per block, the share of its expert bytes that is in host memory.
             resident: share of the host's hot weights that RAM can hold (1.0: no paging).
         """
-        decode = self._decode(settings, layer_map, host_share, resident)
-        prefill = self._prefill(settings, layer_map, host_share, resident)
+        groups = self._groups(layer_map, host_share)
+        decode = self._decode(settings, groups, layer_map[-1], resident)
+        prefill = self._prefill(settings, groups, resident)
         work = self.workload
         turn_s = prefill.total + work.answer_tokens * decode.total
         spread = self._spread(settings)
@@ -128,59 +141,57 @@ class SpeedModel:
             bound_by=both.largest(),
         )
 
-    def _decode(
-        self, settings: Settings, layer_map: tuple[str, ...], host_share: tuple[float, ...], resident: float
-    ) -> Costs:
+    def _groups(self, layer_map: tuple[str, ...], host_share: tuple[float, ...]) -> tuple[Group, ...]:
+        """Blocks that cost the same: equal kind, device and share on the host."""
+        found = Counter(zip(self._kind_of, layer_map, host_share, strict=False))
+        return tuple(Group(self._kinds[kind], device, share, n) for (kind, device, share), n in found.items())
+
+    def _decode(self, settings: Settings, groups: tuple[Group, ...], output: str, resident: float) -> Costs:
         """Seconds per answered token at the depth of the middle of the answer."""
         depth = self.workload.prompt_tokens + self.workload.answer_tokens // 2
         host_bytes, crossings, costs = 0.0, 0, Costs()
-        for index, block in enumerate(self._blocks):
-            device = layer_map[index]
+        for block, device, share, n in groups:
             experts = block.expert_bytes * block.used
             held = row_bytes(settings.type_k, block.kv_elements[0]) + row_bytes(settings.type_v, block.kv_elements[1])
             cache = held * (min(depth, block.window) if block.window else depth)
-            on_host = experts * host_share[index]
+            on_host = experts * share
             if device == HOST:
-                host_bytes += block.dense_bytes + experts + cache
+                host_bytes += n * (block.dense_bytes + experts + cache)
                 continue
-            crossings += on_host > 0
-            host_bytes += on_host + (0.0 if settings.kv_offload else cache)
+            crossings += n * (on_host > 0)
+            host_bytes += n * (on_host + (0.0 if settings.kv_offload else cache))
             read = block.dense_bytes + experts - on_host + (cache if settings.kv_offload else 0.0)
-            costs.gpu += read / (self.rates.gpus[device].memory.value * rates.VRAM_SHARE) + rates.LAYER_S
-        if layer_map[-1] == HOST:
+            costs.gpu += n * (read / (self.rates.gpus[device].memory.value * rates.VRAM_SHARE) + rates.LAYER_S)
+        if output == HOST:
             host_bytes += self._head_bytes
         else:
-            costs.gpu += self._head_bytes / (self.rates.gpus[layer_map[-1]].memory.value * rates.VRAM_SHARE)
+            costs.gpu += self._head_bytes / (self.rates.gpus[output].memory.value * rates.VRAM_SHARE)
         costs.pcie = crossings * rates.CROSSING_S
         costs.ram = host_bytes / (self.rates.ram.value * rates.RAM_SHARE)
         costs.disk = host_bytes * (1.0 - resident) / self.rates.disk.value
         return costs
 
-    def _prefill(
-        self, settings: Settings, layer_map: tuple[str, ...], host_share: tuple[float, ...], resident: float
-    ) -> Costs:
+    def _prefill(self, settings: Settings, groups: tuple[Group, ...], resident: float) -> Costs:
         """Seconds for the whole prompt."""
         prompt, first = self.workload.prompt_tokens, settings.devices[0] if settings.devices else None
         tokens = min(settings.n_ubatch, prompt)
         passes = ceil(prompt / settings.n_ubatch)
         offload = first is not None and settings.op_offload and tokens >= OFFLOAD_TOKENS
         copied, read, costs = 0.0, 0.0, Costs()
-        for index, block in enumerate(self._blocks):
-            device = layer_map[index]
+        for block, device, host_share, n in groups:
             touched = block.expert_bytes * (1.0 - (1.0 - block.used) ** tokens)
-            share = 1.0 if device == HOST else host_share[index]
+            share = 1.0 if device == HOST else host_share
             weights = touched * share + (block.dense_bytes if device == HOST else 0)
-            read += weights
-            run = (first if offload else HOST) if weights else device
-            if run != HOST and weights:
-                copied += weights
-            dense_on = device if device != HOST else run
-            costs.compute += prompt * self._multiply_s(dense_on, 2.0 * block.dense_params, tokens)
+            read += n * weights
+            helper = first if offload and first is not None else HOST
+            if weights and helper != HOST:
+                copied += n * weights
+            experts = 2.0 * n * block.expert_params * block.used
             per_expert = tokens * block.used
-            costs.compute += prompt * self._multiply_s(run, 2.0 * block.expert_params * block.used * share, per_expert)
-            costs.compute += prompt * self._multiply_s(
-                device, 2.0 * block.expert_params * block.used * (1.0 - share), per_expert
-            )
+            dense_on = helper if device == HOST else device
+            costs.compute += prompt * self._multiply_s(dense_on, 2.0 * n * block.dense_params, tokens)
+            costs.compute += prompt * self._multiply_s(helper, experts * share, per_expert)
+            costs.compute += prompt * self._multiply_s(device, experts * (1.0 - share), per_expert)
         if copied and first is not None:
             link = self.rates.gpus[first]
             pinned = settings.load_mode is LoadMode.NONE and self._pins[first] and not settings.no_host
@@ -188,9 +199,9 @@ class SpeedModel:
         costs.disk = passes * read * (1.0 - resident) / self.rates.disk.value
         return costs
 
-    def _multiply_s(self, device: str | None, flop: float, rows: float) -> float:
+    def _multiply_s(self, device: str, flop: float, rows: float) -> float:
         """Seconds of ``flop`` on a device when ``rows`` tokens share a weight."""
-        if device is None or device == HOST:
+        if device == HOST:
             return flop / (self.rates.core_flops.value * self.rates.cores)
         share = rates.PREFILL_SHARE * rows / (rows + rates.HALF_RATE_TOKENS)
         return flop / (self.rates.gpus[device].f16.value * share)

@@ -62,6 +62,8 @@ class HostMemory:
         pinned_bytes: page-locked part of ``predicted_bytes``.
         mapped_bytes: part of the model reached through the mapped file (hot bytes, not the file size).
         available_bytes: RAM that can be used now; None if unknown.
+        lazy_bytes: part of ``mapped_bytes`` that is read from disk row by row, in every load mode: it is in
+            llama.cpp's own figures, but need not be in RAM.
     """
 
     model: tuple[Term, ...] = ()
@@ -71,6 +73,7 @@ class HostMemory:
     pinned_bytes: int = 0
     mapped_bytes: int = 0
     available_bytes: int | None = None
+    lazy_bytes: int = 0
 
     @property
     def predicted_bytes(self) -> int:
@@ -83,7 +86,10 @@ class HostMemory:
 
     @property
     def headroom_bytes(self) -> int | None:
-        return None if self.available_bytes is None else self.available_bytes - self.predicted_bytes
+        """``available - predicted``, tables that are read lazily left out."""
+        if self.available_bytes is None:
+            return None
+        return self.available_bytes - (self.predicted_bytes - self.lazy_bytes)
 
 
 @dataclass(frozen=True, slots=True)

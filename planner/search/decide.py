@@ -35,7 +35,7 @@ def plan(problem: Problem, rules: tuple[Rule, ...]) -> Plan:
         workload=problem.workload,
         chosen=chosen,
         decisions=_explained(searched, rules, chosen) if found else (),
-        exchange=exchange(problem, rules, evaluator, chosen) if found else (),
+        exchange=exchange(searched, chosen) if found else (),
         cautions=searched.draft.cautions + cautions(problem, chosen),
         refusal=None if found else refuse(problem, rules, evaluator, chosen),
     )

@@ -1,33 +1,41 @@
-"""Exchange rates: what the next step of a knob buys or costs when everything else is decided anew."""
+"""Exchange rates: what the next step of a knob buys or costs when the placement is decided anew."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
-from planner.cost.evaluate import Evaluator
 from planner.plans.plan import Candidate, Exchange
-from planner.plans.rule import Problem, Rule
-from planner.search.ladder import search
+from planner.search.ladder import Search
+
+SMALLEST_UBATCH = 64
 
 
-def exchange(
-    problem: Problem, rules: tuple[Rule, ...], evaluator: Evaluator, chosen: Candidate
-) -> tuple[Exchange, ...]:
-    """What twice the context, half of it, or another ubatch would buy or cost, with everything else decided anew."""
-    settings, work = chosen.settings, problem.workload
-    steps = [(f"n_ctx {n:,}", replace(work, n_ctx=n)) for n in (settings.n_ctx * 2, settings.n_ctx // 2)]
-    steps += [
-        (f"n_ubatch {u:,}", replace(work, n_ctx=settings.n_ctx, pins=(*work.pins, ("n_ubatch", str(u)))))
-        for u in (settings.n_ubatch * 2, settings.n_ubatch // 2)
-        if 64 <= u <= settings.n_ctx and "n_ubatch" not in dict(work.pins)
-    ]
+def exchange(searched: Search, chosen: Candidate) -> tuple[Exchange, ...]:
+    """Twice and half the context (with a ubatch up to one step away), and the neighbouring ubatches."""
     found = []
-    for change, other in steps:
-        if other.n_ctx is not None and other.n_ctx > problem.model.n_ctx_train * work.n_parallel:
-            continue
-        candidate = search(replace(problem, workload=other), rules, evaluator).best()
+    for change, domains in _steps(searched, chosen):
+        draft = searched.draft
+        changed = replace(draft, domains=tuple((dict(draft.domains) | domains).items()))
+        candidate = Search(searched.problem, searched.evaluator, changed).best()
         found.append(Exchange(change, "does not fit" if candidate is None else _difference(candidate, chosen)))
     return tuple(found)
+
+
+def _steps(searched: Search, chosen: Candidate) -> Iterator[tuple[str, dict[str, tuple[Any, ...]]]]:
+    """Each change with the domains it leaves open; the load mode stays as chosen."""
+    settings, work = chosen.settings, searched.problem.workload
+    pins = dict(work.pins)
+    kept: dict[str, tuple[Any, ...]] = {"load_mode": (settings.load_mode,)}
+    near = (settings.n_ubatch, settings.n_ubatch * 2, settings.n_ubatch // 2)
+    sizes = tuple(u for u in near if u in searched.draft.values("n_ubatch"))
+    for n_ctx in (settings.n_ctx * 2, settings.n_ctx // 2):
+        if n_ctx <= searched.problem.model.n_ctx_train * work.n_parallel and "n_ctx" not in pins:
+            yield f"n_ctx {n_ctx:,}", kept | {"n_ctx": (n_ctx,), "n_ubatch": sizes}
+    for n_ubatch in near[1:]:
+        if SMALLEST_UBATCH <= n_ubatch <= settings.n_ctx and "n_ubatch" not in pins:
+            yield f"n_ubatch {n_ubatch:,}", kept | {"n_ubatch": (n_ubatch,)}
 
 
 def _difference(other: Candidate, chosen: Candidate) -> str:
@@ -39,7 +47,7 @@ def _difference(other: Candidate, chosen: Candidate) -> str:
     layers = chosen.settings.n_gpu_layers - other.settings.n_gpu_layers
     if layers:
         words.append(f"{abs(layers)} layer(s) {'fewer' if layers > 0 else 'more'} on the GPU")
-    if other.settings.n_ubatch != chosen.settings.n_ubatch:
+    if other.settings.n_ctx != chosen.settings.n_ctx and other.settings.n_ubatch != chosen.settings.n_ubatch:
         words.append(f"n_ubatch {other.settings.n_ubatch:,}")
     for name in ("prefill", "decode"):
         before, after = getattr(chosen.speed, f"{name}_tps").mid, getattr(other.speed, f"{name}_tps").mid

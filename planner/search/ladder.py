@@ -7,12 +7,13 @@ cost of the goal wins. Deterministic.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Final
+from typing import Final, NamedTuple
 
 from planner.cost.evaluate import Evaluator, balanced_split
+from planner.cost.layout import HOST
 from planner.facts.model import Role
 from planner.plans.compare import cost
 from planner.plans.plan import Candidate, Verdict
@@ -42,6 +43,16 @@ class Rung:
     devices: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One combination, with the first rung that may fit and the least it can cost there."""
+
+    base: Settings
+    rung: int
+    candidate: Candidate
+    cost: float
+
+
 @dataclass(slots=True)
 class Search:
     """One problem under one list of rules."""
@@ -59,23 +70,43 @@ class Search:
             return replace(settings, tensor_split=balanced_split(self.evaluator, settings))
         return settings
 
-    def _devices_hold(self, settings: Settings) -> bool:
-        """Whether every device keeps its reserve; RAM is another question."""
-        memory = self.evaluator.memory(self._split(settings))
-        return all(s.device == "host" for s in self.evaluator.shortfalls(memory, self.draft.reserve))
-
     def best(self) -> Candidate | None:
-        """The cheapest candidate that fits, or None."""
+        """The cheapest candidate that fits, or None: branch and bound over the open combinations."""
         goal = self.problem.workload.goal
+        found: list[Candidate] = []
         rungs = self.rungs()
-        tried = (self._first_that_fits(base, rungs) for base in self.combinations())
-        fitting = [candidate for candidate in tried if candidate is not None]
-        if not fitting:
+        bounds = [bound for base in self.combinations() if (bound := self._bound(base, rungs)) is not None]
+        for bound in sorted(bounds, key=lambda b: (b.candidate.verdict is Verdict.PAGES, b.cost)):
+            taken = _healthy(found)
+            if taken and self._beaten(bound, taken):
+                break
+            candidate = self._first_that_fits(bound.base, rungs[bound.rung :])
+            found += [candidate] if candidate is not None else []
+        if not found:
             return None
-        healthy = [c for c in fitting if c.verdict is Verdict.FITS] or fitting
-        least = min(cost(c, goal) for c in healthy)
-        tied = [c for c in healthy if cost(c, goal) <= least * (1.0 + TIE)]
+        taken = _healthy(found)
+        least = min(cost(c, goal) for c in taken)
+        tied = [c for c in taken if cost(c, goal) <= least * (1.0 + TIE)]
         return self._stretched(self._partial_layer(min(tied, key=self._preference)))
+
+    def _beaten(self, bound: Bound, taken: list[Candidate]) -> bool:
+        """Whether nothing from ``bound`` on can be as good as what was found."""
+        pages = bound.candidate.verdict is Verdict.PAGES
+        if pages and taken[0].verdict is Verdict.FITS:
+            return True
+        least = min(cost(c, self.problem.workload.goal) for c in taken)
+        return pages == (taken[0].verdict is Verdict.PAGES) and bound.cost > least * (1.0 + TIE)
+
+    def _bound(self, base: Settings, rungs: tuple[Rung, ...]) -> Bound | None:
+        """The highest rung that weights and cache alone leave possible, and the least it can cost; None if none."""
+
+        def bound(index: int) -> Candidate:
+            return self.evaluator.bound(self._split(self.at(base, rungs[index])), self.draft.reserve)
+
+        rung = _first_true(len(rungs), lambda i: _keeps(bound(i)))
+        if rung == len(rungs):
+            return None
+        return Bound(base, rung, bound(rung), cost(bound(rung), self.problem.workload.goal))
 
     def combinations(self) -> Iterator[Settings]:
         """Every combination of what is open, at the top of the ladder."""
@@ -102,17 +133,12 @@ class Search:
         return replace(base, n_gpu_layers=0, n_cpu_moe=0, devices=(), load_mode=mapped)
 
     def _first_that_fits(self, base: Settings, rungs: tuple[Rung, ...]) -> Candidate | None:
-        """The highest rung that the devices hold, if RAM holds the rest of it.
+        """The highest of ``rungs`` that the devices hold, if RAM holds the rest of it.
 
         Lower rungs only ask more of RAM, so one that fails there ends the ladder, but for the last rung
         (no device at all), which asks nothing of the devices.
         """
-        below = range(1, len(rungs))
-        first = (
-            0
-            if self._devices_hold(self.at(base, rungs[0]))
-            else 1 + bisect_left(below, True, key=lambda i: self._devices_hold(self.at(base, rungs[i])))
-        )
+        first = _first_true(len(rungs), lambda i: _keeps(self.evaluate(self.at(base, rungs[i]))))
         for index in sorted({first, len(rungs) - 1}):
             if index < len(rungs):
                 candidate = self.evaluate(self.at(base, rungs[index]))
@@ -127,12 +153,14 @@ class Search:
         fewer = [n for n in self.draft.values("n_cpu_moe") if n < settings.n_cpu_moe]
         if block < 0 or not fewer or settings.n_gpu_layers <= self.problem.model.n_layer:
             return chosen
-        best = chosen
-        for pattern in _partial_patterns(self.problem, block):
-            tried = self.evaluate(replace(settings, n_cpu_moe=fewer[-1], override_tensor=((pattern, "CPU"),)))
-            if not tried.shortfalls and cost(tried, goal) < cost(best, goal):
-                best = tried
-        return best if cost(best, goal) <= cost(chosen, goal) * (1.0 - PARTIAL_GAIN) else chosen
+        spare = min(d.headroom_bytes - dict(self.draft.reserve).get(d.id, 0) for d in chosen.memory.devices)
+        for part in _parts(self.problem, block):
+            if part.moved_bytes <= spare:
+                override = ((part.pattern, HOST),)
+                tried = self.evaluate(replace(settings, n_cpu_moe=fewer[-1], override_tensor=override))
+                if not tried.shortfalls:
+                    return tried if cost(tried, goal) <= cost(chosen, goal) * (1.0 - PARTIAL_GAIN) else chosen
+        return chosen
 
     def _preference(self, candidate: Candidate) -> tuple[int, int]:
         """How far down the rules' domains its values stand (they list them best first), then least headroom."""
@@ -146,18 +174,57 @@ class Search:
 
     def _stretched(self, chosen: Candidate) -> Candidate:
         """The chosen candidate with every elastic setting at its best value that still fits as well."""
+        goal = self.problem.workload.goal
         for name in ELASTIC:
+            least = cost(chosen, goal) * (1.0 + TIE)
             raised = (self.evaluate(replace(chosen.settings, **{name: v})) for v in self.draft.values(name))
-            chosen = next((c for c in raised if not c.shortfalls and c.verdict is chosen.verdict), chosen)
+            good = (c for c in raised if not c.shortfalls and c.verdict is chosen.verdict and cost(c, goal) <= least)
+            chosen = next(good, chosen)
         return chosen
 
 
-def _partial_patterns(problem: Problem, block: int) -> tuple[str, ...]:
-    """Regexes that keep a proper, non-empty subset of a block's expert tensors on the host, smallest subset first."""
-    tensors = (t.name for t in problem.model.tensors if t.layer == block and t.role is Role.EXPERT)
-    stems = sorted({name.split(".")[2] for name in tensors})
-    subsets = [tuple(s for i, s in enumerate(stems) if mask >> i & 1) for mask in range(1, 2 ** len(stems) - 1)]
-    return tuple(rf"blk\.{block}\.({'|'.join(kept)})\." for kept in sorted(subsets, key=lambda kept: (len(kept), kept)))
+def _keeps(candidate: Candidate) -> bool:
+    """Whether every device keeps its reserve; RAM is another question."""
+    return all(short.device == "host" for short in candidate.shortfalls)
+
+
+def _healthy(found: list[Candidate]) -> list[Candidate]:
+    """Those that do not page, or all if every one does."""
+    return [c for c in found if c.verdict is Verdict.FITS] or found
+
+
+def _first_true(n: int, holds: Callable[[int], bool]) -> int:
+    """The first index that holds, for a predicate that stays true; ``n`` if none does.
+
+    Gallops (0, 1, 3, 7, …) before it bisects: with a good start the answer is near.
+    """
+    low, high = 0, 0
+    while high < n and not holds(high):
+        low, high = high + 1, 2 * high + 1
+    return bisect_left(range(min(high, n)), True, low, key=holds)
+
+
+class Part(NamedTuple):
+    """Some expert tensors of a block that stay on the host (``pattern``) while the others move to the GPU."""
+
+    pattern: str
+    moved_bytes: int
+
+
+def _parts(problem: Problem, block: int) -> tuple[Part, ...]:
+    """Every proper, non-empty subset of a block's expert tensors that could stay on the host, most moved first."""
+    sizes: dict[str, int] = {}
+    for tensor in problem.model.tensors:
+        if tensor.layer == block and tensor.role is Role.EXPERT:
+            stem = tensor.name.split(".")[2]
+            sizes[stem] = sizes.get(stem, 0) + tensor.n_bytes
+    stems = sorted(sizes)
+    subsets = [[s for i, s in enumerate(stems) if mask >> i & 1] for mask in range(1, 2 ** len(stems) - 1)]
+    parts = [
+        Part(rf"blk\.{block}\.({'|'.join(kept)})\.", sum(sizes.values()) - sum(sizes[s] for s in kept))
+        for kept in subsets
+    ]
+    return tuple(sorted(parts, key=lambda part: (-part.moved_bytes, part.pattern)))
 
 
 def search(problem: Problem, rules: tuple[Rule, ...], evaluator: Evaluator) -> Search:

@@ -31,6 +31,15 @@ def test_a_whole_command() -> None:
     assert " ".join(one(settings)) == f"{start} --load-mode none -cram 0 -ctxcp 0 --host 127.0.0.1 --port 8080"
 
 
+@pytest.mark.parametrize("scheme", ["https", "http", "HTTPS"])
+def test_a_url_is_downloaded_by_llama_cpp(scheme: str) -> None:
+    url = f"{scheme}://example.org/model.gguf"
+    tokens = spell(make_settings(), replace(MODEL, path=url), MACHINE)
+    assert tokens[:2] == ("-mu", url) and "-m" not in tokens
+    with pytest.raises(EngineError, match="must be downloaded first"):
+        spell(make_settings(), replace(MODEL, path=url), MACHINE, tool=Tool.BENCH)
+
+
 def test_zero_host_experts_are_printed_for_experts_only() -> None:
     assert after(one(make_settings()), "--n-cpu-moe") == "0"
     dense = replace(MODEL, tensors=MODEL.tensors[:2])

@@ -18,3 +18,9 @@ def test_steps_down_before_anything_pages() -> None:
 
 def test_a_pinned_size_is_kept() -> None:
     assert solved(machine(card(6)), pins=(("cache_ram_mib", "512"),)).chosen.settings.cache_ram_mib == 512
+
+
+def test_nothing_is_kept_from_a_model_that_pages() -> None:
+    plan = solved(machine(card(4), ram=Ram(6 * GIB, 5 * GIB, overflow=Overflow.SWAP)))
+    assert plan.verdict == "pages"
+    assert plan.chosen.settings.cache_ram_mib == 0

@@ -1,0 +1,72 @@
+"""Where a command ends: exit codes, error text, and streams that may be gone.
+
+0 done, 1 refused, 2 usage, 3 could not read or measure, 130 interrupted. A pipe that closes early is no error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TextIO
+
+import typer
+
+from planner.errors import MoeplanError
+
+REPORT_TO = "run it again with MOEPLAN_DEBUG=1 and report the output"
+
+
+def guarded(command: Callable[..., None]) -> Callable[..., None]:
+    """``command`` with every failure turned into one message and an exit code."""
+
+    @wraps(command)
+    def call(*args: Any, **kwargs: Any) -> None:
+        try:
+            command(*args, **kwargs)
+        except MoeplanError as error:
+            complain(str(error))
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+        except typer.Exit:
+            raise
+        except Exception as error:
+            if os.environ.get("MOEPLAN_DEBUG"):
+                raise
+            complain(f"a defect of moeplan: {type(error).__name__}: {error} ({REPORT_TO})")
+            raise typer.Exit(3) from error
+
+    return call
+
+
+def product(text: str) -> None:
+    """Write what was asked for to stdout."""
+    _write(sys.stdout, text if text.endswith("\n") else text + "\n")
+
+
+def complain(text: str) -> None:
+    """One error message on stderr."""
+    note(f"moeplan: {text}")
+
+
+def note(text: str) -> None:
+    """Progress or a remark on stderr."""
+    _write(sys.stderr, printable(text) + "\n")
+
+
+def printable(text: str) -> str:
+    """``text`` with what could steer a terminal spelled out; line ends stay."""
+    from emit.wording import clean
+
+    return "\n".join(clean(line) for line in text.split("\n"))
+
+
+def _write(stream: TextIO, text: str) -> None:
+    try:
+        stream.write(text)
+        stream.flush()
+    except BrokenPipeError:
+        # what is still buffered goes nowhere, so that the interpreter's last flush is silent
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

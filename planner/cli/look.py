@@ -1,0 +1,69 @@
+"""``moeplan inspect`` and ``moeplan probe``: what is there."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from planner.cli.guard import note, product
+from planner.cli.options import LLAMA, RPC, servers
+from planner.cli.show import as_text
+
+_JSON = typer.Option("--json", help="As JSON.")
+_NO_COLOR = typer.Option("--no-color", help="No colour on a terminal.")
+
+
+def inspect(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="A GGUF file, any shard of a split one, or an https:// URL.")
+    ],
+    json: Annotated[bool, _JSON] = False,
+    no_color: Annotated[bool, _NO_COLOR] = False,
+) -> None:
+    """Show what a GGUF holds.
+
+    Bytes by role and type, experts, attention kinds, KV bytes per token.
+    """
+    from planner import pipeline
+
+    found = pipeline.inspect(model)
+    if json:
+        from emit.json_v1 import model_json
+
+        product(model_json(found))
+        return
+    from emit.model_view import model_view
+
+    product(as_text(model_view(found), terminal=True, no_color=no_color))
+
+
+def probe(
+    model: Annotated[
+        str | None, typer.Argument(metavar="[MODEL]", help="A file on the disk to look at.", show_default=False)
+    ] = None,
+    record: Annotated[str | None, typer.Option(metavar="FILE", help="Write the machine here, for --machine.")] = None,
+    llama: Annotated[str | None, LLAMA] = None,
+    rpc: Annotated[str | None, RPC] = None,
+    json: Annotated[bool, _JSON] = False,
+    no_color: Annotated[bool, _NO_COLOR] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
+) -> None:
+    """Look at this machine.
+
+    Memory, CPU, GPUs, the disk under MODEL, llama.cpp. Runs no timed probe.
+    """
+    from planner import pipeline
+
+    machine = pipeline.probe(model, llama, servers(rpc))
+    text = pipeline.machine_json(machine) if json or record else ""
+    if record:
+        pipeline.write_file(record, text)
+        if not quiet:
+            note(f"machine: written to {record}")
+    if json:
+        product(text)
+        return
+    from emit.machine_view import machine_view
+
+    product(as_text(machine_view(machine), terminal=True, no_color=no_color))

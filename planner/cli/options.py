@@ -1,0 +1,165 @@
+"""Options that planning commands share, and what they become: a workload with its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from planner import units
+from planner.errors import OptionError
+from planner.facts.workload import Goal, Workload
+
+if TYPE_CHECKING:
+    from emit.formats import Format
+
+T = TypeVar("T")
+
+
+LLAMA = typer.Option(
+    metavar="PATH",
+    help="llama.cpp folder or program; default: $MOEPLAN_LLAMA, then PATH, then the embedded engine.",
+)
+RPC = typer.Option(metavar="HOST:PORT,...", help="llama.cpp RPC servers to use as devices.")
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """One field per option; the annotation is what ``--help`` shows."""
+
+    ctx: Annotated[
+        int | None,
+        typer.Option("--ctx", min=1, metavar="N", help="Context in tokens; default: the planner chooses."),
+    ] = None
+    parallel: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Requests served at once.")] = 1
+    prompt_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Prompt length of a turn.")] = 4096
+    answer_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Answer length of a turn.")] = 512
+    goal: Annotated[Goal, typer.Option(help="What to make fast.")] = Goal.TURN
+    kv: Annotated[str, typer.Option(metavar="auto|TYPE|K:V", help="KV cache types such as q8_0 or q8_0:q4_0.")] = "auto"
+    headroom: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="VRAM to keep free per device; default 1GiB.")
+    ] = None
+    vram: Annotated[list[str] | None, typer.Option(metavar="[DEVICE=]SIZE", help="VRAM budget; repeatable.")] = None
+    ram: Annotated[str | None, typer.Option(metavar="SIZE", help="RAM budget.")] = None
+    pin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FLAG=VALUE", help="A value the planner may not change; repeatable."),
+    ] = None
+    machine: Annotated[str | None, typer.Option(metavar="FILE", help="A recorded machine; nothing is measured.")] = None
+    llama: Annotated[str | None, LLAMA] = None
+    target: Annotated[str, typer.Option(metavar="llama.cpp|bNNNNN", help="The build to write flags for.")] = "llama.cpp"
+    rpc: Annotated[str | None, RPC] = None
+    no_oracle: Annotated[
+        bool,
+        typer.Option("--no-oracle", help="Never call the engine to confirm memory (this version never does)."),
+    ] = False
+
+    def workload(self) -> Workload:
+        """The workload and limits they describe.
+
+        Raises:
+            OptionError: a size, KV pair, pin or target that is none.
+        """
+        return Workload(
+            n_ctx=self.ctx,
+            n_parallel=self.parallel,
+            prompt_tokens=self.prompt_tokens,
+            answer_tokens=self.answer_tokens,
+            goal=self.goal,
+            kv=_parsed("--kv", _kv, self.kv),
+            headroom_bytes=_size("--headroom", self.headroom),
+            vram_bytes=tuple(_parsed("--vram", _device_size, text) for text in self.vram or ()),
+            ram_bytes=_size("--ram", self.ram),
+            pins=tuple(_parsed("--pin", _pin, text) for text in self.pin or ()),
+            target_build=_parsed("--target", _target, self.target),
+            rpc=servers(self.rpc),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """Which renderings go where."""
+
+    format: Annotated[
+        list[str] | None,
+        typer.Option("--format", metavar="text|json|sh|ps1|env", help="Form of the plan; repeatable. Default: text."),
+    ] = None
+    output: Annotated[
+        list[str] | None,
+        typer.Option("--output", "-o", metavar="FILE", help="File for a --format, in order; - is stdout."),
+    ] = None
+    json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False
+    why: Annotated[bool, typer.Option("--why", help="Full evidence and the alternatives.")] = False
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colour on a terminal.")] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False
+
+    def targets(self) -> tuple[tuple[Format, str], ...]:
+        """``(format, file)`` pairs, ``-`` for stdout.
+
+        Raises:
+            OptionError: an unknown format; fewer or more files than formats.
+        """
+        names = [*(self.format or ()), *(("json",) if self.json else ())] or ["text"]
+        formats = [_parsed("--format", _format, name) for name in names]
+        files = self.output or ["-"] * len(formats)
+        if len(files) != len(formats):
+            raise OptionError(
+                "-o",
+                expected=f"one per --format ({len(formats)}), in order",
+                found=str(len(files)),
+                advice="-o - is stdout",
+            )
+        return tuple(zip(formats, files, strict=True))
+
+
+def servers(text: str | None) -> tuple[str, ...]:
+    """``--rpc`` taken apart."""
+    return tuple(part for part in (text or "").split(",") if part)
+
+
+def _parsed(option: str, parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise OptionError(option, found=str(error)) from error
+
+
+def _size(option: str, text: str | None) -> int | None:
+    return None if text is None else _parsed(option, units.parse_size, text)
+
+
+def _kv(text: str) -> tuple[str, str] | None:
+    key, colon, value = text.partition(":")
+    if not key or (colon and not value):
+        raise ValueError(f"expected auto, a type such as q8_0, or K:V, found {text!r}")
+    return None if text == "auto" else (key, value or key)
+
+
+def _format(text: str) -> Format:
+    from emit.formats import Format
+
+    if text not in set(Format):
+        raise ValueError(f"expected one of {', '.join(Format)}, found {text!r}")
+    return Format(text)
+
+
+def _device_size(text: str) -> tuple[str, int]:
+    device, _, amount = text.rpartition("=")
+    return device, units.parse_size(amount)
+
+
+def _pin(text: str) -> tuple[str, str]:
+    name, _, value = text.partition("=")
+    if not (name and value):
+        raise ValueError(f"expected FLAG=VALUE such as n-cpu-moe=12, found {text!r}")
+    return name, value
+
+
+def _target(text: str) -> int | None:
+    if text.startswith("b") and text[1:].isdecimal() and 0 < int(text[1:]) < 1 << 31:
+        return int(text[1:])
+    if text != "llama.cpp":
+        raise ValueError(f"expected llama.cpp or a build such as b11549, found {text!r}")
+    return None

@@ -1,0 +1,89 @@
+"""``moeplan plan`` (that is ``--auto`` and ``--fit``) and ``moeplan check``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.guard import note, product
+from planner.cli.options import OutputOptions, PlanOptions
+from planner.cli.show import as_text
+from planner.plans.settings import Tool
+
+if TYPE_CHECKING:
+    from emit.formats import Format
+    from planner.pipeline import Request
+    from planner.plans.plan import Plan
+
+MODEL = typer.Argument(metavar="MODEL", help="A GGUF file, any shard of a split one, or an https:// URL.")
+
+_NO_PROBES = "--auto: this version has no timed probes; {assumed}"
+
+
+def plan(
+    model: Annotated[str, MODEL],
+    options: PlanOptions,
+    out: OutputOptions,
+    auto: Annotated[
+        bool, typer.Option("--auto/--fit", help="Measure the machine, or take stored and assumed rates.")
+    ] = True,
+) -> None:
+    """Decide how to start llama.cpp, and say why."""
+    from planner import pipeline
+
+    targets = out.targets()
+    result = pipeline.make_plan(_request(model, options))
+    assumed = next((item.message for item in result.cautions if item.code == "rates-assumed"), None)
+    if auto and assumed and not out.quiet:
+        note(_NO_PROBES.format(assumed=assumed))
+    _deliver(result, targets, out)
+
+
+def check(
+    model: Annotated[str, MODEL],
+    options: PlanOptions,
+    out: OutputOptions,
+    flags: Annotated[
+        list[str] | None, typer.Argument(metavar="-- FLAGS...", help="The llama.cpp command line, after --.")
+    ] = None,
+    tool: Annotated[Tool, typer.Option(help="The program they are for.")] = Tool.SERVER,
+) -> None:
+    """Predict memory and speed of your own flags, and lint them."""
+    from planner import pipeline
+
+    targets = out.targets()
+    _deliver(pipeline.check(_request(model, options), tuple(flags or ()), tool), targets, out)
+
+
+def _request(model: str, options: PlanOptions) -> Request:
+    from planner.pipeline import Request
+
+    return Request(model, options.workload(), options.machine, options.llama)
+
+
+def _deliver(plan: Plan, targets: tuple[tuple[Format, str], ...], out: OutputOptions) -> None:
+    """Write every form to its file or to stdout; a refusal ends with exit code 1."""
+    from planner import pipeline
+    from planner.plans.plan import Verdict
+
+    for form, path in targets:
+        if path == "-":
+            product(_rendered(plan, form, out, terminal=True))
+            continue
+        pipeline.write_file(path, _rendered(plan, form, out, terminal=False))
+        if not out.quiet:
+            note(f"{form}: written to {path}")
+    if plan.verdict is Verdict.REFUSED:
+        raise typer.Exit(1)
+
+
+def _rendered(plan: Plan, form: Format, out: OutputOptions, *, terminal: bool) -> str:
+    from emit.formats import Format, render
+
+    if form is not Format.TEXT:
+        return render(plan, form)
+    from emit.text import check_view, plan_view
+
+    view = plan_view if plan.lint is None else check_view
+    return as_text(view(plan, why=out.why), terminal=terminal, no_color=out.no_color)

@@ -1,0 +1,49 @@
+"""Host memory by kind: mapped bytes can be evicted, pinned and anonymous ones cannot."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from planner.cost.layout import HOST, known_gpus
+from planner.cost.weights import Placed
+from planner.facts.machine import Backend, Machine
+from planner.facts.reading import Source
+from planner.plans.memory import Term, total
+from planner.plans.settings import LoadMode, Settings
+from planner.units import count
+
+_PINNING: Final = (Backend.CUDA, Backend.ROCM, Backend.SYCL, Backend.VULKAN)
+"""Backends with a pinned host buffer type (``ggml_backend_dev_host_buffer_type``, b11434)."""
+
+
+def maps_file(settings: Settings) -> bool:
+    """Whether weights on the host are the mapped file (``mlock`` alone does not map, b11434)."""
+    return settings.load_mode in (LoadMode.MMAP, LoadMode.MMAP_MLOCK)
+
+
+def pins(settings: Settings, machine: Machine) -> bool:
+    """Whether some device offers page-locked host memory; compute and output buffers then use it.
+
+    A pin that fails falls back to pageable memory in silence (ggml/src/ggml-cuda/ggml-cuda.cu:1271-1298, b11312).
+    """
+    gpus = known_gpus(machine)
+    return any((gpus[device].backend or Backend.CUDA) in _PINNING for device in settings.devices)
+
+
+def host_model(placed: Placed, settings: Settings, machine: Machine) -> tuple[tuple[Term, ...], int, int]:
+    """Terms of the weights on the host, and how many of their bytes are pinned and mapped.
+
+    Order of host buffers (``make_cpu_buft_list``, src/llama-model.cpp:1078-1137, b11434): pinned type of the
+    first device unless ``--no-host``, then the CPU's own layouts unless ``--no-repack``, then plain. Under
+    mmap the pinned type is replaced by the mapped file; repacked weights are anonymous copies in any mode.
+    """
+    terms = placed.terms(HOST)
+    if placed.lazy:
+        detail = f"{count(placed.lazy)} B of lookup tables above 4 GiB: rows are read from disk as they are used"
+        terms = (*terms, Term("weights lookup (lazy)", placed.lazy, Source.DERIVED, detail))
+    pinned_first = pins(settings, machine) and not settings.no_host
+    repacked = placed.repackable if settings.repack and not pinned_first else 0
+    rest = total(terms) - repacked - placed.lazy
+    if maps_file(settings):
+        return terms, 0, rest + placed.lazy
+    return terms, rest if pinned_first else 0, placed.lazy

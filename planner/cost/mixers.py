@@ -1,0 +1,41 @@
+"""Which steps read across tokens in a block."""
+
+from __future__ import annotations
+
+from planner.cost.attention import grouped_query, latent
+from planner.cost.blocks import Block, Env
+from planner.cost.recurrent import delta_net, lightning, short_conv, state_space
+from planner.cost.sparse import compressed
+from planner.cost.tape import Node
+from planner.facts.model import AttentionKind
+
+
+def attends(block: Block) -> bool:
+    """Whether a block reads a cache, its own or another block's."""
+    return block.layer.n_embd_k > 0 or block.layer.kind is AttentionKind.SHARED
+
+
+def has_mixer(block: Block) -> bool:
+    """Whether a block reads across tokens at all."""
+    return any(
+        name in block.shapes
+        for name in ("shortconv.in_proj", "ssm_in", "attn_kv_a_mqa", "attn_q", "attn_q_a", "attn_qkv")
+    )
+
+
+def mixer(env: Env, block: Block, x: Node) -> Node:
+    """What reads across tokens."""
+    shapes = block.shapes
+    if "shortconv.in_proj" in shapes:
+        return short_conv(env, block, x)
+    if "ssm_in" in shapes:
+        return state_space(env, block, x)
+    if block.layer.kind is AttentionKind.RECURRENT and "ssm_conv1d" in shapes and "ssm_dt.bias" in shapes:
+        return delta_net(env, block, x)
+    if block.layer.kind is AttentionKind.RECURRENT and "attn_qkv" in shapes and "ssm_conv1d" not in shapes:
+        return lightning(env, block, x)
+    if block.layer.kind is AttentionKind.COMPRESSED:
+        return compressed(env, block, x)
+    if "attn_kv_a_mqa" in shapes and "attn_v_b" in shapes:
+        return latent(env, block, x)
+    return grouped_query(env, block, x)

@@ -1,0 +1,199 @@
+"""The memory of any settings: one object per model, machine and tool, then sums over a few spans."""
+
+from __future__ import annotations
+
+from planner.cost import compute_buffer, overhead
+from planner.cost.graph import GraphModel, Job
+from planner.cost.host import host_model, pins
+from planner.cost.kv_cache import KvTable
+from planner.cost.layout import HOST, Span, active_devices, known_gpus, layer_devices, spans, split_shares, used_before
+from planner.cost.shape import Shape, shape_of
+from planner.cost.weights import Placed, WeightTable
+from planner.errors import OptionError
+from planner.facts.machine import Machine
+from planner.facts.model import Model
+from planner.facts.reading import Source
+from planner.plans.memory import DeviceMemory, HostMemory, Memory, Term, total
+from planner.plans.settings import Settings, Tool
+from planner.units import MIB, count
+
+
+class CostModel:
+    """Predicts what llama.cpp allocates, thousands of times per second.
+
+    Args:
+        tool: the program that runs; they size slots and outputs differently.
+    """
+
+    def __init__(self, model: Model, machine: Machine, tool: Tool = Tool.SERVER) -> None:
+        self.model, self.machine, self.tool = model, machine, tool
+        self._gpus = known_gpus(machine)
+        self._graph = GraphModel(model)
+        self._weights: dict[tuple[object, ...], WeightTable] = {}
+        self._kv: dict[tuple[object, ...], KvTable] = {}
+        self._spans: dict[tuple[object, ...], tuple[Span, ...]] = {}
+        self._jobs: dict[tuple[object, ...], tuple[tuple[str, Job], ...]] = {}
+        self._compute: dict[tuple[object, ...], tuple[Term, ...]] = {}
+
+    def memory(self, settings: Settings, *, compute: bool = True) -> Memory:
+        """Bytes per named device and on the host; without ``compute`` a cheap lower bound.
+
+        Raises:
+            OptionError: a device that the machine lacks, an override to no device, a split mode or a KV
+                type that llama.cpp cannot place.
+        """
+        self._check(settings)
+        shape = shape_of(self.model, settings, self.tool)
+        placed = self._table(settings).place(self.spans(settings), settings.n_cpu_moe)
+        context = self._context(settings, shape)
+        work = self._compute_terms(settings, shape) if compute else {}
+        cache = self._expert_cache(settings)
+        devices = tuple(
+            DeviceMemory(
+                id=device,
+                total_bytes=self._gpus[device].total_bytes,
+                used_before_bytes=used_before(self._gpus[device]),
+                model=placed.terms(device),
+                context=context.get(device, ()),
+                compute=work.get(device, ()),
+                cache=cache.get(device, ()),
+                overhead=overhead.driver_context(self._gpus[device]) if device in active_devices(settings) else (),
+            )
+            for device in settings.devices
+        )
+        return Memory(devices, self._host(settings, shape, placed, context.get(HOST, ()), work.get(HOST, ())))
+
+    def layers_on(self, settings: Settings) -> tuple[str, ...]:
+        """Device of every block (``CPU`` or an id) and, last, of the output layer."""
+        return tuple(
+            device
+            for span in self.spans(settings)
+            for device in (span.device,) * (span.stop - span.start + span.has_output)
+        )
+
+    def expert_bytes(self, layer: int) -> int:
+        """Bytes that ``n_cpu_moe`` moves for one block."""
+        return self._table(None).expert_bytes(layer)
+
+    def dense_bytes(self, layer: int) -> int:
+        """Bytes of one block without its routed experts."""
+        return self._table(None).dense_bytes(layer)
+
+    def host_expert_layers(self, settings: Settings) -> tuple[int, ...]:
+        """Blocks with routed experts in host memory, by layer map, ``n_cpu_moe`` and overrides."""
+        table, devices = self._table(settings), self.layers_on(settings)
+        forced = {block for block, device in table.overridden if device == HOST}
+        return tuple(
+            i
+            for i in range(self.model.n_layer)
+            if i in forced or (table.expert_bytes(i) and (i < settings.n_cpu_moe or devices[i] == HOST))
+        )
+
+    def spans(self, settings: Settings) -> tuple[Span, ...]:
+        """The layer map as contiguous spans, in block order."""
+        key = (settings.n_gpu_layers, settings.tensor_split, settings.devices, settings.split_mode)
+        if key not in self._spans:
+            devices = active_devices(settings)
+            shares = split_shares(settings, self.machine)
+            self._spans[key] = spans(layer_devices(self.model.n_layer, settings.n_gpu_layers, devices, shares))
+        return self._spans[key]
+
+    def _check(self, settings: Settings) -> None:
+        known = " ".join(self._gpus) or "no device"
+        for device in settings.devices:
+            if device not in self._gpus:
+                raise OptionError(f"device {device}", expected=known, found="not on this machine")
+        for pattern, device in settings.override_tensor:
+            if device != HOST and device not in settings.devices:
+                expected = " ".join((HOST, *settings.devices))
+                raise OptionError(f"override {pattern}={device}", expected=expected, found=repr(device))
+
+    def _table(self, settings: Settings | None) -> WeightTable:
+        overrides = settings.override_tensor if settings else ()
+        nextn = settings is not None and overhead.drafts(settings)
+        key = (overrides, nextn)
+        if key not in self._weights:
+            self._weights[key] = WeightTable(self.model, overrides, nextn=nextn)
+        return self._weights[key]
+
+    def _kv_table(self, type_k: str, type_v: str, flash_attn: bool, nextn: bool) -> KvTable:
+        key = (type_k, type_v, flash_attn, nextn)
+        if key not in self._kv:
+            self._kv[key] = KvTable(self.model, type_k, type_v, flash_attn=flash_attn, nextn=nextn)
+        return self._kv[key]
+
+    def _context(self, settings: Settings, shape: Shape) -> dict[str, tuple[Term, ...]]:
+        """Caches of the main context and, under MTP, the draft context's own (f16 unless its flags say so)."""
+        layout = self.spans(settings)
+        table = self._kv_table(settings.type_k, settings.type_v, shape.flash_attn, False)
+        found = table.terms(layout, shape, settings)
+        if overhead.drafts(settings):
+            draft = self._kv_table("f16", "f16", shape.flash_attn, True).terms(layout, shape, settings)
+            for device, terms in draft.items():
+                named = tuple(Term(f"draft {t.name}", t.n_bytes, t.source, t.detail) for t in terms)
+                found[device] = found.get(device, ()) + named
+        return found
+
+    def _compute_terms(self, settings: Settings, shape: Shape) -> dict[str, tuple[Term, ...]]:
+        """Replays are kept: only what the graph depends on makes a new one."""
+        table, layout = self._table(settings), self.spans(settings)
+        offload = compute_buffer.offloads(settings, shape, self._gpus)
+        piped = compute_buffer.pipelined(settings, self.model.n_layer)
+        place = (settings.override_tensor, settings.n_cpu_moe, layout, overhead.drafts(settings), offload, piped)
+        if place not in self._jobs:
+            self._jobs[place] = compute_buffer.plan_jobs(self._graph, table, layout, settings, self._gpus, offload)
+        jobs = self._jobs[place]
+        found: dict[str, tuple[Term, ...]] = {}
+        for device, job in jobs:
+            key = (shape, job, settings.type_k, settings.type_v, settings.swa_full)
+            if key not in self._compute:
+                self._compute[key] = compute_buffer.compute_terms(self._graph, shape, settings, job)
+            found[device] = self._compute[key]
+        return found
+
+    def _expert_cache(self, settings: Settings) -> dict[str, tuple[Term, ...]]:
+        """``--moe-cache-mib`` over the devices whose own blocks keep all experts on the host.
+
+        Budget by share of the devices, at most their host expert bytes (src/llama-moe-cache.cpp, b11549).
+        """
+        if settings.moe_cache_mib <= 0:
+            return {}
+        table, layers = self._table(settings), self.layers_on(settings)
+        elsewhere = {block for block, device in table.overridden if device != HOST}
+        wanted: dict[str, int] = {}
+        for i in self.host_expert_layers(settings):
+            kept = table.expert_bytes(i) and i >= settings.n_cpu_moe
+            if layers[i] != HOST and i not in elsewhere and not kept:
+                n_bytes = table.expert_bytes(i) + table.overridden.get((i, HOST), 0)
+                wanted[layers[i]] = wanted.get(layers[i], 0) + n_bytes
+        shares = dict(zip(active_devices(settings), split_shares(settings, self.machine), strict=True))
+        whole = sum(shares[device] for device in wanted) or 1.0
+        found: dict[str, tuple[Term, ...]] = {}
+        for device, n_bytes in wanted.items():
+            budget = int(settings.moe_cache_mib * MIB * (shares[device] / whole))
+            detail = f"smaller of the budget {count(budget)} B and {count(n_bytes)} B of host experts"
+            found[device] = (Term("expert cache", min(budget, n_bytes), Source.DERIVED, detail),)
+        return found
+
+    def _host(
+        self, settings: Settings, shape: Shape, placed: Placed, context: tuple[Term, ...], work: tuple[Term, ...]
+    ) -> HostMemory:
+        weights, pinned, mapped = host_model(placed, settings, self.machine)
+        output = overhead.output_buffer(self.model, shape)
+        if pins(settings, self.machine):
+            pinned += total(work) + output.n_bytes
+        ram = self.machine.ram
+        return HostMemory(
+            model=weights,
+            context=context,
+            compute=work,
+            overhead=(output, *overhead.prompt_cache(settings, self.tool), *self._checkpoints(settings, shape)),
+            pinned_bytes=pinned,
+            mapped_bytes=mapped,
+            available_bytes=ram.available_bytes,
+            lazy_bytes=placed.lazy,
+        )
+
+    def _checkpoints(self, settings: Settings, shape: Shape) -> tuple[Term, ...]:
+        table = self._kv_table(settings.type_k, settings.type_v, shape.flash_attn, False)
+        return overhead.checkpoints(settings, self.tool, table.rewindless_bytes(shape, settings))

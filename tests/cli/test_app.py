@@ -1,0 +1,150 @@
+"""The command as a whole: help, version, usage errors, streams, start time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from planner import __version__
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+COMMANDS = ("plan", "check", "inspect", "probe", "explain", "demo")
+
+
+@pytest.mark.parametrize("args", [(), ("--help",), ("-h",)], ids=["nothing", "--help", "-h"])
+def test_help(run: Run, args: tuple[str, ...]) -> None:
+    done = run(*args)
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in (*COMMANDS, "moeplan --auto MODEL", "moeplan --fit MODEL", "Exit codes"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command(run: Run, command: str) -> None:
+    done = run(command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"Usage: moeplan {command}" in done.stdout
+
+
+def test_version(run: Run) -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"moeplan {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("model.gguf",), "Try: moeplan --auto model.gguf"),
+        (("https://example.org/m",), "Try: moeplan --auto https://example.org/m"),
+        (("inspekt", "m.gguf"), "inspekt"),
+        (("--fit",), "MODEL"),
+        (("--nonsense", "m.gguf"), "--nonsense"),
+        (("plan", "m.gguf", "--ctx", "many"), "--ctx"),
+        (("plan", "m.gguf", "--ctx", "0"), "--ctx"),
+        (("plan", "m.gguf", "--headroom", "1 zig"), "expected a size such as 12GiB"),
+        (("plan", "m.gguf", "--vram", "CUDA0=lots"), "expected a size such as 12GiB"),
+        (("plan", "m.gguf", "--kv", "f16:"), "expected auto, a type such as q8_0, or K:V"),
+        (("plan", "m.gguf", "--pin", "ub"), "expected FLAG=VALUE"),
+        (("plan", "m.gguf", "--target", "b-1"), "expected llama.cpp or a build such as b11549"),
+        (("plan", "m.gguf", "--goal", "fame"), "--goal"),
+        (("plan", "m.gguf", "--format", "xml"), "--format"),
+        (("plan", "m.gguf", "--format", "text", "--json", "-o", "x"), "expected one per --format (2)"),
+        (("run", "m.gguf"), "No such command 'run'"),
+    ],
+)
+def test_usage_errors(run: Run, args: tuple[str, ...], says: str) -> None:
+    done = run(*args)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_start_is_light() -> None:
+    """``--help`` loads Typer and nothing else that is heavy."""
+    code = (
+        "import sys; sys.argv = ['moeplan', '--help']\nfrom planner.cli.app import main\n"
+        "try: main()\nexcept SystemExit: pass\nprint(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+    heavy = {"pydantic", "rich", "psutil", "pynvml", "cpuinfo", "gguf", "numpy", "platformdirs", "urllib3", "llama_cpp"}
+    assert "typer" in loaded
+    assert loaded & heavy == set()
+    ours = {name for name in done.stderr.split() if name.split(".")[0] in ("probes", "policies", "emit")}
+    assert ours == set()
+
+
+def test_a_command_loads_only_its_own() -> None:
+    """``explain`` needs no validation, no measuring and no model reader."""
+    code = (
+        "import sys; sys.argv = ['moeplan', 'explain', 'headroom']\nfrom planner.cli.app import main\n"
+        "try: main()\nexcept SystemExit: pass\nprint(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.split())
+    assert loaded & {"pydantic", "gguf", "numpy", "psutil", "planner.gguf.analyze", "probes.collect"} == set()
+    assert "rich.console" in loaded
+
+
+def best_of(command: list[str], turns: int = 5) -> float:
+    walls = []
+    for _ in range(turns):
+        start = time.perf_counter()
+        subprocess.run(command, capture_output=True, check=True)
+        walls.append(time.perf_counter() - start)
+    return min(walls)
+
+
+def test_help_is_quick() -> None:
+    """At most 15 starts of a bare interpreter: about 0.15 s where that takes 10 ms."""
+    bare = best_of([sys.executable, "-c", "pass"])
+    assert best_of([sys.executable, "-m", "planner", "--help"]) < 15 * bare
+
+
+def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
+    """A model that is still being read when Ctrl-C comes: exit 130, no traceback."""
+    code = (
+        "import os, signal\nfrom planner import pipeline\n"
+        "pipeline.inspect = lambda path: os.kill(os.getpid(), signal.SIGINT)\n"
+        "import sys; sys.argv = ['moeplan', 'inspect', 'm.gguf']\nfrom planner.cli.app import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 130
+    assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.parametrize("debug", [False, True])
+def test_a_defect_is_one_line(debug: bool, environment: dict[str, str]) -> None:
+    code = (
+        "from planner import pipeline\n"
+        "def fail(path): raise ZeroDivisionError('odd \\x1b[31m')\n"
+        "pipeline.inspect = fail\n"
+        "import sys; sys.argv = ['moeplan', 'inspect', 'm.gguf']\nfrom planner.cli.app import main; main()"
+    )
+    env = environment | ({"MOEPLAN_DEBUG": "1"} if debug else {})
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+    assert done.stdout == ""
+    assert ("Traceback" in done.stderr) == debug
+    if not debug:
+        assert done.returncode == 3
+        assert done.stderr.count("\n") == 1
+        assert "a defect of moeplan: ZeroDivisionError: odd \\x1b[31m" in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX pipes")
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    """``moeplan explain | true``."""
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "planner", "explain", "headroom"], stdout=write_end, stderr=subprocess.PIPE, text=True
+    )
+    os.close(write_end)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (0, "")

@@ -1,0 +1,247 @@
+"""``moeplan --fit``, ``--auto``, ``plan`` and ``check``: streams, exit codes, formats, bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from planner.demo import DemoModel
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+Named = Callable[[str], Path]
+CONTROL = {chr(code) for code in range(32)} - {"\n"} | {"\x7f"}
+
+
+@pytest.fixture
+def desktop(machine_file: Named) -> Path:
+    return machine_file("desktop-16gb-wddm")
+
+
+@pytest.fixture
+def small(machine_file: Named, tmp_path: Path) -> Path:
+    """A machine on which not even the random demo fits: 1 MiB of RAM."""
+    data = json.loads(machine_file("laptop-cpu").read_text())
+    data["ram"] |= {"total_bytes": 1 << 20, "available_bytes": 1 << 20}
+    path = tmp_path / "small.json"
+    path.write_text(json.dumps(data))
+    return path
+
+
+def test_text_goes_to_stdout_alone(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    done = run("--fit", random_demo.path, "--machine", desktop)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Fits: ")
+    for part in ("llama-server \\\n", "--n-cpu-moe 0", "-fit off", "Why\n", "Memory\n"):
+        assert part in done.stdout
+    assert not CONTROL & set(done.stdout)
+
+
+def test_auto_says_what_is_assumed(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    done = run("--auto", random_demo.path, "--machine", desktop)
+    assert done.returncode == 0
+    assert done.stderr.startswith("--auto: this version has no timed probes; ")
+    assert "[rates-assumed]" in done.stdout
+    assert run("--auto", random_demo.path, "--machine", desktop, "-q").stderr == ""
+
+
+def test_the_long_form_is_the_same(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    short = run("--fit", random_demo.path, "--machine", desktop, "--ctx", "4608")
+    middle = run("--ctx", "4608", "--machine", desktop, "--fit", random_demo.path)
+    long = run("plan", random_demo.path, "--fit", "--machine", desktop, "--ctx", "4608")
+    assert short.stdout == middle.stdout == long.stdout
+    assert "-c 4608" in long.stdout
+
+
+def test_the_width_of_the_terminal_leaves_the_command_alone(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    def command(columns: str) -> str:
+        done = run("--fit", random_demo.path, "--machine", desktop, env={"COLUMNS": columns})
+        return done.stdout.partition("\n\nllama-server")[2].partition("\n\n")[0]
+
+    assert command("30") == command("200") != ""
+
+
+def test_this_machine_is_planned_for(run: Run, random_demo: DemoModel) -> None:
+    done = run("--fit", random_demo.path, "--json")
+    plan = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert plan["verdict"] == "fits"
+    assert plan["model"]["path"] == random_demo.path
+
+
+def test_a_refusal_exits_1_with_reasons(run: Run, random_demo: DemoModel, small: Path) -> None:
+    done = run("--fit", random_demo.path, "--machine", small, "--json")
+    plan = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert plan["verdict"] == "refused"
+    [short] = plan["refusal"]["shortfalls"]
+    assert short["device"] == "host" and short["needed_bytes"] > short["available_bytes"]
+    text = run("--fit", random_demo.path, "--machine", small)
+    assert text.returncode == 1 and "Does not fit" in text.stdout
+
+
+@pytest.mark.parametrize(
+    ("form", "begins"), [("json", "{"), ("sh", "#!/bin/sh\n"), ("ps1", "# Fits"), ("env", "# Fits"), ("text", "Fits")]
+)
+def test_formats(run: Run, random_demo: DemoModel, desktop: Path, form: str, begins: str, tmp_path: Path) -> None:
+    shown = run("--fit", random_demo.path, "--machine", desktop, "--format", form)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert shown.stdout.startswith(begins)
+    written = run("--fit", random_demo.path, "--machine", desktop, "--format", form, "-o", "out")
+    assert (written.returncode, written.stdout, written.stderr) == (0, "", f"{form}: written to out\n")
+    assert (tmp_path / "out").read_text() == shown.stdout
+
+
+def test_several_formats(run: Run, random_demo: DemoModel, desktop: Path, tmp_path: Path) -> None:
+    forms = ("--format", "text", "-o", "-", "--format", "sh", "-o", "start.sh", "--json", "-o", "plan.json", "-q")
+    done = run("--fit", random_demo.path, "--machine", desktop, *forms)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Fits")
+    assert (tmp_path / "start.sh").read_text().startswith("#!/bin/sh")
+    assert json.loads((tmp_path / "plan.json").read_text())["schema"] == "moeplan.plan/1"
+
+
+def test_why_adds_the_evidence(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    brief = run("--fit", random_demo.path, "--machine", desktop).stdout
+    full = run("--fit", random_demo.path, "--machine", desktop, "--why").stdout
+    assert "Every decision" in full and "Every decision" not in brief
+
+
+@pytest.mark.parametrize("pin", ["n_ubatch=256", "ub=256", "-ub=256", "--ubatch-size=256", "ubatch-size=256"])
+def test_a_pin_takes_any_spelling(run: Run, random_demo: DemoModel, desktop: Path, pin: str) -> None:
+    done = run("--fit", random_demo.path, "--machine", desktop, f"--pin={pin}", "--json")
+    assert json.loads(done.stdout)["settings"]["n_ubatch"] == 256
+
+
+def test_limits_reach_the_plan(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    limits = ("--ctx", "8192", "--parallel", "2", "--kv", "q8_0", "--vram", "CUDA0=6GiB", "--ram", "20GB")
+    plan = json.loads(run("--fit", random_demo.path, "--machine", desktop, *limits, "--json").stdout)
+    settings, memory = plan["settings"], plan["memory"]
+    assert (settings["n_ctx"], settings["n_parallel"], settings["type_k"], settings["type_v"]) == (
+        8192,
+        2,
+        "q8_0",
+        "q8_0",
+    )
+    [device] = memory["devices"]
+    assert device["total_bytes"] - device["used_before_bytes"] == 6 << 30
+    assert memory["host"]["available_bytes"] == 20 * 10**9
+
+
+def test_the_target_build_decides_the_spelling(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    old = run("--fit", random_demo.path, "--machine", desktop, "--target", "b9093").stdout
+    new = run("--fit", random_demo.path, "--machine", desktop, "--target", "b11549").stdout
+    assert "--load-mode" in new and "--load-mode" not in old
+
+
+def test_check(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    done = run("check", random_demo.path, "--machine", desktop, "--json", "--", "-c", "8192", "-ngl", "99", "--zzz")
+    plan = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert plan["source"] == "user flags"
+    assert plan["settings"]["n_ctx"] == 8192
+    assert "--zzz" in {finding["flag"] for finding in plan["lint"]}
+
+
+def test_check_reads_flags_for_the_tool(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    done = run("check", random_demo.path, "--machine", desktop, "--tool", "llama-bench", "--json", "--", "-p", "64")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["settings"]["n_parallel"] == 1
+
+
+def test_check_of_flags_that_cannot_be_read(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    done = run("check", random_demo.path, "--machine", desktop, "--", "-c", "many")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "-c" in done.stderr and "many" in done.stderr
+
+
+def test_check_of_flags_that_do_not_fit(run: Run, random_demo: DemoModel, small: Path) -> None:
+    done = run("check", random_demo.path, "--machine", small, "--", "-c", "4096")
+    assert done.returncode == 1
+    assert "Does not fit" in done.stdout
+
+
+@pytest.mark.parametrize("command", [("--fit",), ("--fit", "--json"), ("--fit", "--format", "sh"), ("inspect",)])
+def test_escape_codes_in_a_file_stay_there(
+    run: Run, random_demo: DemoModel, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    hostile = b"\x1b[2J\x07\r\x9b\xe2\x80\xae"  # clear screen, bell, return, C1, right-to-left override
+    data = Path(random_demo.path).read_bytes()
+    name = b"moeplan demo: random weights"
+    assert data.count(name) == 1
+    (tmp_path / "evil.gguf").write_bytes(data.replace(name, hostile + name[len(hostile) :]))
+    done = run(*command, "evil.gguf")
+    assert done.returncode in (0, 3)
+    shown = done.stdout + done.stderr
+    assert not CONTROL & set(shown) and "\u202e" not in shown and "\x9b" not in shown
+
+
+def cut_in_half(whole: Path, path: Path) -> None:
+    path.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+
+
+def test_a_cut_file(run: Run, random_demo: DemoModel, tmp_path: Path) -> None:
+    cut_in_half(Path(random_demo.path), tmp_path / "cut.gguf")
+    for command in (("--fit",), ("inspect",), ("check",)):
+        assert_unreadable(run(*command, "cut.gguf"), "cut.gguf")
+
+
+@pytest.mark.parametrize("command", ["--fit", "--auto", "inspect", "check"])
+@pytest.mark.parametrize("kind", ["missing", "folder", "empty", "not-a-gguf", "fifo"])
+def test_files_that_are_no_model(run: Run, tmp_path: Path, command: str, kind: str) -> None:
+    path = tmp_path / "model.gguf"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "empty":
+        path.touch()
+    elif kind == "not-a-gguf":
+        path.write_bytes(b"PK\x03\x04 \x1b[31m" * 100)
+    elif kind == "fifo":
+        if not hasattr(os, "mkfifo"):
+            pytest.skip("this system has no FIFOs in its file system")
+        os.mkfifo(path)
+    assert_unreadable(run(command, "model.gguf"), "model.gguf")
+
+
+def assert_unreadable(done: subprocess.CompletedProcess[str], name: str) -> None:
+    """Exit 3, nothing on stdout, one message that names the file, no traceback, no control character."""
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("moeplan: ") and name in done.stderr
+    assert "Traceback" not in done.stderr and done.stderr.count("\n") == 1
+    assert not CONTROL & set(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "nothing there"),
+        ("", "JSON"),
+        ("[]", "no JSON object"),
+        ('{"schema":"moeplan.machine/9"}', "moeplan.machine/1"),
+    ],
+)
+def test_machine_files_that_are_none(
+    run: Run, random_demo: DemoModel, tmp_path: Path, content: str | None, says: str
+) -> None:
+    if content is not None:
+        (tmp_path / "m.json").write_text(content)
+    done = run("--fit", random_demo.path, "--machine", "m.json")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "m.json" in done.stderr and says in done.stderr
+
+
+def test_what_is_named_must_be_there(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    engine = run("--fit", random_demo.path, "--llama", "nowhere")
+    assert (engine.returncode, engine.stdout) == (3, "")
+    assert "nowhere" in engine.stderr
+    both = run("--fit", random_demo.path, "--llama", "nowhere", "--machine", desktop)
+    assert both.returncode == 2 and "nothing is measured with --machine" in both.stderr
+    target = run("--fit", random_demo.path, "--machine", desktop, "-o", "no/such/folder")
+    assert (target.returncode, target.stdout) == (3, "")
+    assert "no/such/folder" in target.stderr
+    pin = run("--fit", random_demo.path, "--machine", desktop, "--pin", "colour=red")
+    assert (pin.returncode, pin.stdout) == (2, "") and "colour" in pin.stderr

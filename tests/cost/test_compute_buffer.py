@@ -1,0 +1,106 @@
+"""Who computes what, and properties of compute buffers that hold for every model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner.cost.model import CostModel
+from planner.facts.machine import Backend
+from planner.plans.memory import total
+from planner.plans.settings import FlashAttn, Settings, Tool
+from planner.units import MIB
+from tests.builders import make_gpu, make_machine, make_model, make_settings
+
+
+def compute(
+    settings: Settings, *, backend: Backend = Backend.CUDA, tool: Tool = Tool.SERVER, n_layer: int = 4
+) -> dict[str, int]:
+    """Compute bytes by device."""
+    gpus = tuple(make_gpu(device, backend=backend) for device in ("CUDA0", "CUDA1"))
+    memory = CostModel(make_model(n_layer), make_machine(*gpus), tool).memory(settings)
+    return {d.id: total(d.compute) for d in memory.devices} | {"CPU": total(memory.host.compute)}
+
+
+def names(settings: Settings, **kw: Backend) -> set[str]:
+    cost = CostModel(make_model(), make_machine(make_gpu(**kw)))
+    return {term.name for term in cost.memory(settings).devices[0].compute}
+
+
+def test_depth_and_number_of_host_blocks_do_not_matter() -> None:
+    # a compute buffer is the largest single stage (ggml-org/llama.cpp#27953)
+    settings = make_settings(n_cpu_moe=99)
+    assert compute(settings, n_layer=8) == compute(settings, n_layer=40)
+
+
+def test_the_mask_is_two_bytes_per_cell_and_token_with_flash_attention() -> None:
+    small, large = (compute(make_settings(n_ctx=n, n_ubatch=512)) for n in (65536, 131072))
+    grown = 2 * 65536 * 512
+    assert grown <= large["CUDA0"] - small["CUDA0"] <= 1.01 * grown
+    assert large["CPU"] - small["CPU"] == grown
+
+
+def test_staging_starts_at_32_tokens() -> None:
+    # cases: 18.4 MiB at u 16, 1,708.9 at u 32 (op offload, #18535)
+    assert "staged host weights" not in names(make_settings(n_cpu_moe=4, n_ubatch=31))
+    assert "staged host weights" in names(make_settings(n_cpu_moe=4, n_ubatch=32))
+    assert "staged host weights" not in names(make_settings(n_cpu_moe=4, n_ubatch=32, op_offload=False))
+    assert "staged host weights" not in names(make_settings(n_cpu_moe=0))
+    assert "staged host weights" not in names(make_settings(n_cpu_moe=4), backend=Backend.RPC)
+
+
+def test_the_host_computes_experts_that_nobody_stages() -> None:
+    def largest(**changes: object) -> int:
+        return compute(make_settings(n_cpu_moe=4, n_ctx=256, n_ubatch=256, **changes))["CPU"]
+
+    assert largest(op_offload=False) > largest()
+
+
+def test_without_flash_attention_scores_are_f32_per_head() -> None:
+    on, off = (compute(make_settings(n_ctx=16384, flash_attn=f))["CUDA0"] for f in (FlashAttn.ON, FlashAttn.OFF))
+    scores, mask = 4 * 16384 * 512 * 4, 2 * 16384 * 512
+    assert scores <= off - on <= 1.05 * (scores + mask) + 8 * MIB
+
+
+def test_quantised_caches_are_copied_to_f16_on_cuda_only() -> None:
+    plain, quantised = (make_settings(n_ctx=131072, n_ubatch=16, type_k=t, type_v=t) for t in ("f16", "q8_0"))
+    copies = 2 * 131072 * 256
+    assert compute(quantised)["CUDA0"] - compute(plain)["CUDA0"] >= copies
+    assert compute(quantised, backend=Backend.RPC)["CUDA0"] - compute(plain, backend=Backend.RPC)["CUDA0"] < copies
+
+
+def test_tools_that_output_every_token_need_more_logits() -> None:
+    settings = make_settings(n_ctx=512)
+    assert compute(settings, tool=Tool.FIT_PARAMS)["CUDA0"] > compute(settings)["CUDA0"]
+
+
+def test_pipeline_copies_need_two_devices_and_no_override() -> None:
+    two = make_settings(devices=("CUDA0", "CUDA1"), n_ctx=65536)
+    mask = 2 * 65536 * 512
+    piped, plain = compute(two), compute(replace(two, n_cpu_moe=1))
+    assert piped["CUDA1"] - plain["CUDA1"] >= 3 * mask
+    for changes in ({"kv_offload": False}, {"n_gpu_layers": 4}, {"override_tensor": (("exps", "CPU"),)}):
+        assert compute(replace(two, **changes))["CUDA1"] < piped["CUDA1"]
+
+
+def test_pipeline_inputs_of_two_devices_by_hand() -> None:
+    # llama-fit-params b11549, two RPC devices, qwen3-30b-a3b, c 4096, u 512: 152 / 348 / 56 MiB. Here: every input
+    # of the host four times (rows of 256 x 512 f32, mask 4 MiB) and the two gathered rows.
+    row, mask = 4 * 256 * 512, 2 * 4096 * 512
+    piped = compute(make_settings(devices=("CUDA0", "CUDA1")), backend=Backend.RPC)
+    held = 4 * (2 * row + mask) + 2 * row
+    assert held <= piped["CPU"] <= held + 4 * 5 * 8 * 512  # and a few indices per token
+
+
+def test_only_the_first_device_stages() -> None:
+    cost = CostModel(make_model(), make_machine(make_gpu("CUDA0"), make_gpu("CUDA1")))
+    memory = cost.memory(make_settings(devices=("CUDA0", "CUDA1"), n_cpu_moe=4, n_ubatch=32))
+    staged = [any(t.name == "staged host weights" for t in d.compute) for d in memory.devices]
+    assert staged == [True, False]
+
+
+@pytest.mark.parametrize("n_ubatch", [64, 512, 2048])
+def test_a_larger_batch_never_needs_less(n_ubatch: int) -> None:
+    small, large = (compute(make_settings(n_ctx=8192, n_ubatch=n)) for n in (n_ubatch, 2 * n_ubatch))
+    assert all(large[device] >= small[device] for device in small)
