@@ -21,11 +21,13 @@ class Dialect:
         build: its build number, or the newest known one when it is not known.
         flags: options its ``--help`` lists; a machine file may name only a few of them.
         assumed: True when nothing is known of the engine.
+        embedded: True for llama-cpp-python, which has no programs and takes no flags.
     """
 
     build: int
     flags: frozenset[str] = frozenset()
     assumed: bool = False
+    embedded: bool = False
 
     @property
     def lists_all(self) -> bool:
@@ -54,12 +56,18 @@ def dialect_of(machine: Machine, target_build: int | None = None) -> Dialect:
         return Dialect(target_build)
     engine = machine.engine
     if engine is None or (engine.build is None and not engine.flags):
-        return Dialect(NEWEST_BUILD, assumed=True)
+        return Dialect(NEWEST_BUILD, assumed=True, embedded=engine is not None and engine.server is None)
     return Dialect(engine.build or NEWEST_BUILD, frozenset(engine.flags))
 
 
 def caution(dialect: Dialect) -> Caution | None:
     """What is not known about the engine, or None."""
+    if dialect.embedded:
+        return Caution(
+            "engine-embedded",
+            f"llama-cpp-python was found; it has no llama-server, so flags are spelled for llama.cpp b{NEWEST_BUILD}. "
+            "--llama PATH or --target bNNNNN takes another build.",
+        )
     if dialect.assumed:
         return Caution(
             "engine-unknown",

@@ -105,6 +105,12 @@ def setting_of(flag: str) -> str | None:
     return None
 
 
+def negates(flag: str) -> bool:
+    """Whether a spelling says False (``--no-repack``)."""
+    name = normal(flag)
+    return any(name in row.negative for row in (*FLAGS, *READ_ONLY))
+
+
 def flag_of(setting: str) -> str | None:
     """The spelling that is printed for a setting, or None if it is not a flag."""
     return next(

@@ -144,7 +144,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
          bench=("--repack",), neutral=(True,), loss="host weights are repacked", reason="no repacked second copy"),
     Flag("spec_type", ("--spec-type",), Kind.TEXT, env="LLAMA_ARG_SPEC_TYPE", tools=_SERVER, neutral=(None,),
          loss="no speculative decoding of this type", reason="speculative decoding"),
-    Flag("cache_ram_mib", ("-cram", "--cache-ram"), Kind.INT, env="LLAMA_ARG_CACHE_RAM", tools=_SERVER,
+    Flag("cache_ram_mib", ("-cram", "--cache-ram"), Kind.INT, since=6730, env="LLAMA_ARG_CACHE_RAM", tools=_SERVER,
          always=True, neutral=(0, 8192), server_only=True, reason="prompt cache of llama-server in host RAM, MiB"),
     Flag("ctx_checkpoints", ("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints"), Kind.INT,
          env="LLAMA_ARG_CTX_CHECKPOINTS", tools=_SERVER, neutral=(32,), loss="checkpoints keep the build's default",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from emit.dialect import Dialect, caution, dialect_of
 from emit.flag_parse import ParsedFlags, parse_argv
-from emit.flag_spell import Spelled, flag_of, normal, setting_of, spell, spelled
+from emit.flag_spell import Spelled, flag_of, negates, normal, setting_of, spell, spelled
 
 __all__ = [
     "Dialect",
@@ -13,6 +13,7 @@ __all__ = [
     "caution",
     "dialect_of",
     "flag_of",
+    "negates",
     "normal",
     "parse_argv",
     "setting_of",

@@ -12,12 +12,14 @@ from emit.json_plan_shape import (
     CautionV1,
     DecisionV1,
     DeviceV1,
+    DifferenceV1,
     EvidenceV1,
     ExchangeV1,
     HostV1,
     LintV1,
     MemoryV1,
     ModelV1,
+    OracleV1,
     PlanV1,
     RefusalV1,
     SettingsV1,
@@ -28,6 +30,7 @@ from emit.json_plan_shape import (
 from planner.facts.model import Model
 from planner.plans.decision import Decision
 from planner.plans.memory import DeviceMemory, HostMemory, total
+from planner.plans.oracle import Oracle
 from planner.plans.plan import Lint, Plan, Refusal, Shortfall
 from planner.plans.settings import Settings
 from planner.plans.speed import Band, Speed
@@ -46,7 +49,11 @@ def plan_shape(plan: Plan) -> PlanV1:
         workload=WorkloadV1(**{name: getattr(work, name) for name in WorkloadV1.model_fields}),
         settings=_settings(plan.chosen.settings, model),
         argv=argv.argv(plan),
-        memory=MemoryV1(devices=tuple(map(_device, plan.chosen.memory.devices)), host=_host(plan.chosen.memory.host)),
+        memory=MemoryV1(
+            devices=tuple(map(_device, plan.chosen.memory.devices)),
+            host=_host(plan.chosen.memory.host),
+            oracle=_oracle(plan.oracle) if plan.oracle else None,
+        ),
         speed=_speed(plan.chosen.speed),
         decisions=tuple(_decision(item, flags.get(item.setting)) for item in plan.decisions),
         exchange=tuple(ExchangeV1(change=item.change, effect=item.effect) for item in plan.exchange),
@@ -109,6 +116,22 @@ def _host(memory: HostMemory) -> HostV1:
         predicted_bytes=memory.predicted_bytes,
         available_bytes=memory.available_bytes,
         headroom_bytes=memory.headroom_bytes,
+    )
+
+
+def _oracle(oracle: Oracle) -> OracleV1:
+    answered = bool(oracle.differences)
+    return OracleV1(
+        outcome=oracle.outcome,
+        build=oracle.build,
+        source=("stored" if oracle.stored else "asked") if answered else None,
+        residual_bytes=oracle.residual_bytes if answered else None,
+        reserved_bytes=dict(oracle.reserved),
+        differences=tuple(
+            DifferenceV1(**{name: getattr(item, name) for name in DifferenceV1.model_fields})
+            for item in oracle.differences
+        ),
+        reason=oracle.reason or None,
     )
 
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from planner.facts.reading import Source
 from planner.facts.workload import Goal
 from planner.plans.decision import Confidence, Fate
+from planner.plans.oracle import Confirmation
 from planner.plans.plan import Verdict
 from planner.plans.settings import FlashAttn, LoadMode
 from planner.plans.speed import Resource
@@ -98,9 +99,32 @@ class HostV1(Shape):
     headroom_bytes: int | None
 
 
+class DifferenceV1(Shape):
+    device: Text = Field(description="A device id, or Host.")
+    term: Literal["model", "context", "compute"]
+    engine_bytes: Bytes = Field(description="Whole MiB, rounded down by the engine.")
+    predicted_bytes: Bytes = Field(
+        description="For llama-fit-params, rounded down likewise: not the plan's own figure."
+    )
+    residual_bytes: int = Field(description="What the engine needs beyond the prediction.")
+
+
+class OracleV1(Shape):
+    outcome: Confirmation
+    build: int | None = Field(description="llama.cpp build that answered, or would have been asked.")
+    source: Literal["asked", "stored"] | None = Field(description="Null without an answer.")
+    residual_bytes: Bytes | None = Field(description="The largest distance of any figure; null without an answer.")
+    reserved_bytes: dict[str, Bytes] = Field(description="Per device: overhead that stands for what was not predicted.")
+    differences: tuple[DifferenceV1, ...]
+    reason: Text | None = Field(description="Why there is no answer.")
+
+
 class MemoryV1(Shape):
     devices: tuple[DeviceV1, ...]
     host: HostV1
+    oracle: OracleV1 | None = Field(
+        default=None, description="The engine's word for the same settings; null where it was not to be asked."
+    )
 
 
 class BandV1(Shape):

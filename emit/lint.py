@@ -18,6 +18,21 @@ CHECKS: Final[tuple[Check, ...]] = (
 """Every check, in the order of the findings."""
 
 
+FATAL: Final = frozenset(
+    {
+        "unknown-flag", "removed-flag", "unsupported-flag", "flash-attn-needs-value", "quantised-v-without-fa",
+        "kv-pair-refused", "kv-type-does-not-divide-head",
+    }
+)  # fmt: skip
+"""Findings at which llama.cpp stops before it loads anything."""
+
+
+def stops(findings: tuple[Lint, ...], parsed: ParsedFlags) -> tuple[str, ...]:
+    """Why llama.cpp would not start, one clause per finding; a flag is unknown for sure only beside a whole --help."""
+    sure = FATAL if parsed.dialect.lists_all else FATAL - {"unknown-flag"}
+    return tuple(finding.message for finding in findings if finding.code in sure)
+
+
 def lint(parsed: ParsedFlags, plan: Plan) -> tuple[Lint, ...]:
     """Findings, each with a stable code and flags to paste; ``fix`` is empty where the flag is to be left out.
 

@@ -9,19 +9,30 @@ from rich.text import Text
 from emit import wording
 from planner import units
 from planner.plans.memory import DeviceMemory, HostMemory, Memory, Term, total
+from planner.plans.oracle import Confirmation, Oracle
 
 _PER_TABLE = 4
 """Columns that fit on 80 characters."""
 
 
-def table(memory: Memory) -> RenderableType:
+def table(memory: Memory, oracle: Oracle | None = None) -> RenderableType:
     """Rows are kinds of memory, columns devices and RAM, in MiB.
 
     total (RAM: available) - used before - predicted = stays free.
     """
     columns = [*(_device(device) for device in memory.devices), _host(memory.host)]
     groups = [columns[i : i + _PER_TABLE] for i in range(0, len(columns), _PER_TABLE)]
-    return Group(*(_table(group) for group in groups))
+    return Group(*(_table(group) for group in groups), *((Text(confirmation(oracle)),) if oracle else ()))
+
+
+def confirmation(oracle: Oracle) -> str:
+    """The engine's word in one line."""
+    by = oracle.engine + (" (an earlier answer)" if oracle.stored else "")
+    if oracle.outcome is Confirmation.CONFIRMED:
+        return f"confirmed by {by} within {units.mib(oracle.residual_bytes)}"
+    if oracle.outcome is Confirmation.DISAGREES:
+        return f"{by} counts otherwise, by up to {units.mib(oracle.residual_bytes)} [oracle-disagrees]"
+    return f"not confirmed: {wording.clean(oracle.reason)}"
 
 
 _ROWS = (

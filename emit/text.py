@@ -32,7 +32,7 @@ def plan_view(plan: Plan, *, why: bool = False) -> RenderableType:
     if plan.refusal is not None:
         return refusal.refusal_view(plan, why=why)
     parts: list[RenderableType] = [headline(plan), command(plan), _section("Why", reasons(plan))]
-    parts.append(_section("Memory", memory_view.table(plan.chosen.memory)))
+    parts.append(_section("Memory", memory_view.table(plan.chosen.memory, plan.oracle)))
     parts += notes(plan)
     if why:
         parts += [_section("Every decision", decisions(plan.decisions))]
@@ -47,7 +47,7 @@ def check_view(plan: Plan, *, why: bool = False) -> RenderableType:
     if plan.refusal is not None:
         parts += refusal.nearest(plan, plan.refusal)
     parts.append(_section("Findings", lint_table(plan)) if findings else Text("No findings.\n"))
-    parts.append(_section("Memory", memory_view.table(plan.chosen.memory)))
+    parts.append(_section("Memory", memory_view.table(plan.chosen.memory, plan.oracle)))
     parts += notes(plan)
     if why:
         parts += [_section("Memory, term by term", memory_view.terms(plan.chosen.memory))]

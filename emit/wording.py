@@ -90,7 +90,7 @@ def reading(value: Reading | None, unit: str) -> str:
 
 def assumed(machine: Machine, candidate: Candidate) -> str:
     """The rates the speed rests on that nobody measured, the first two by name; empty if there is none."""
-    words = assumed_rates(rates_of(machine), candidate.settings.devices)
+    words = assumed_rates(rates_of(machine), candidate.settings, pages=candidate.verdict is Verdict.PAGES)
     more = f" and {len(words) - 2} more" if len(words) > 2 else ""
     return clean(", ".join(words[:2])) + more
 
@@ -126,7 +126,9 @@ def headline(plan: Plan) -> str:
     name, verdict = clean(plan.model.name or plan.model.arch), plan.verdict
     if plan.refusal is not None:
         reason = clean(plan.refusal.reason).rstrip(".")
-        return f"{_OPENING[verdict]}: {name}. {reason[:1].upper()}{reason[1:]}; {_lacks(plan.refusal.shortfalls)}."
+        opening = _OPENING[verdict] if plan.refusal.shortfalls else "Does not start"
+        lacks = f"; {_lacks(plan.refusal.shortfalls)}" if plan.refusal.shortfalls else ""
+        return f"{opening}: {name}. {reason[:1].upper()}{reason[1:]}{lacks}."
     chosen = plan.chosen
     where = " + ".join(map(clean, chosen.settings.devices)) or "the CPU"
     context = f"{units.count(chosen.settings.n_ctx)} tokens of context"

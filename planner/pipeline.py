@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from planner.errors import MachineFileError, MoeplanError, OptionError, OutputError, PlanFileError
 from planner.facts.workload import Workload
+from planner.plans.oracle import Ask
 
 if TYPE_CHECKING:
     from planner.demo import DemoModel
@@ -30,12 +31,14 @@ class Request:
         model: a GGUF path, any shard, or an ``https://`` URL.
         machine_file: a recorded machine; nothing is measured then.
         llama: a llama.cpp folder or program; None looks for one.
+        ask: whether the engine confirms the memory.
     """
 
     model: str
     workload: Workload
     machine_file: str | None = None
     llama: str | None = None
+    ask: Ask = Ask.CALL
 
 
 def inspect(path: str) -> Model:
@@ -53,11 +56,14 @@ def make_plan(request: Request) -> Plan:
         OptionError: a pin or limit that is none.
     """
     from planner import search
+    from planner.oracle import confirmed
     from planner.plans.rule import Problem
     from policies import RULES
 
     model = inspect(request.model)
-    return search.plan(Problem(_machine(request), model, _workload(request)), RULES)
+    machine = _machine(request)
+    problem = Problem(machine, model, _workload(request, machine))
+    return confirmed(lambda extra: search.plan(problem, RULES, extra), _asking(request))
 
 
 def check(request: Request, flags: tuple[str, ...], tool: Tool) -> Plan:
@@ -66,15 +72,20 @@ def check(request: Request, flags: tuple[str, ...], tool: Tool) -> Plan:
     Raises as ``make_plan`` does, and OptionError for flags that cannot be read.
     """
     from emit.flags import parse_argv
-    from emit.lint import lint
+    from emit.lint import lint, stops
     from planner import search
+    from planner.oracle import confirmed
     from planner.plans.rule import Problem
     from policies import RULES
 
-    model, machine, workload = inspect(request.model), _machine(request), _workload(request)
+    model, machine = inspect(request.model), _machine(request)
+    workload = _workload(request, machine)
     parsed = parse_argv(flags, model, machine, tool, build=workload.target_build)
-    plan = search.judge(Problem(machine, model, workload), RULES, parsed.settings, tool)
-    return replace(plan, lint=lint(parsed, plan))
+    problem = Problem(machine, model, workload)
+    plan = confirmed(lambda extra: search.judge(problem, RULES, parsed.settings, tool, extra), _asking(request))
+    findings = lint(parsed, plan)
+    reasons = stops(findings, parsed)
+    return replace(search.stopped(plan, RULES, reasons) if reasons else plan, lint=findings)
 
 
 def probe(model: str | None, llama: str | None, rpc: tuple[str, ...]) -> Machine:
@@ -137,26 +148,53 @@ def write_file(path: str, text: str) -> None:
 def _machine(request: Request) -> Machine:
     if request.machine_file is None:
         return probe(request.model, request.llama, request.workload.rpc)
-    if request.llama is not None:
-        raise OptionError("--llama", found="nothing is measured with --machine", advice="leave one of them out")
+    for option, value in (("--llama", request.llama), ("--rpc", request.workload.rpc)):
+        if value:
+            raise OptionError(option, found="nothing is measured with --machine", advice="leave one of them out")
     from probes.machine_file import load
 
     return load(_read_text(request.machine_file, MachineFileError), request.machine_file)
 
 
-def _workload(request: Request) -> Workload:
-    """The workload with every pinned flag under the name of its setting."""
-    pins = tuple((_setting(name) or name, value) for name, value in request.workload.pins)
-    return replace(request.workload, pins=pins)
+def _asking(request: Request) -> Ask:
+    """On a recorded machine no engine is started, and no answer of this one counts."""
+    return Ask.NEVER if request.machine_file is not None else request.ask
 
 
-def _setting(name: str) -> str | None:
-    """``n_cpu_moe`` for ``n-cpu-moe``, ``--n-cpu-moe``, ``-ncmoe`` or itself."""
-    from emit.flags import setting_of
+def _workload(request: Request, machine: Machine) -> Workload:
+    """The workload with every pinned flag under the name of its setting.
+
+    Raises:
+        OptionError: a budget for a device that is not there.
+    """
+    known = {gpu.id for gpu in machine.gpus}
+    for device, _ in request.workload.vram_bytes:
+        if device and device not in known:
+            there = " ".join(sorted(known)) or "no device"
+            raise OptionError(f"--vram {device}", expected=there, found="a device that is not there")
+    return replace(request.workload, pins=tuple(_pin(name, value) for name, value in request.workload.pins))
+
+
+_OPPOSITE: Final = {"1": "0", "on": "off", "true": "false", "yes": "no"}
+
+
+def _pin(name: str, value: str) -> tuple[str, str]:
+    """``(n_cpu_moe, 3)`` for ``n-cpu-moe``, ``--n-cpu-moe``, ``-ncmoe`` or itself; ``(repack, off)`` for
+    ``(--no-repack, on)``."""
+    from emit.flags import negates, setting_of
 
     bare = name.lstrip("-")
-    spellings = (name, f"--{bare}", f"-{bare}")
-    return next((found for spelling in spellings if (found := setting_of(spelling))), bare.replace("-", "_"))
+    for spelling in (name, f"--{bare}", f"-{bare}"):
+        setting = setting_of(spelling)
+        if setting is not None:
+            words = _OPPOSITE | {no: yes for yes, no in _OPPOSITE.items()}
+            return setting, words.get(value.lower(), value) if negates(spelling) else value
+    return bare.replace("-", "_"), value
+
+
+def _setting(name: str) -> str:
+    """The setting behind a flag in any spelling."""
+    return _pin(name, "")[0]
 
 
 def _read_text(path: str, kind: type[MoeplanError]) -> str:

@@ -14,18 +14,18 @@ MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 
 _SUFFIX: Final = {
-    "": 1, "b": 1,
+    "b": 1,
     "k": KIB, "kb": 1000, "kib": KIB,
     "m": MIB, "mb": 1000**2, "mib": MIB,
     "g": GIB, "gb": 1000**3, "gib": GIB,
     "t": 1 << 40, "tb": 1000**4, "tib": 1 << 40,
 }  # fmt: skip
-_SIZE: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
+_SIZE: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
 _LARGEST: Final = 1 << 60
 
 
 def parse_size(text: str) -> int:
-    """``"12.5GiB"`` → bytes.
+    """``"12.5GiB"`` → bytes. The unit is required: a bare 16 would be sixteen bytes.
 
     Raises:
         ValueError: not a number with one of the known units, or over 2^60 bytes.

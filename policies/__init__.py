@@ -7,6 +7,7 @@ from typing import Final
 from planner.plans.rule import Rule
 from policies import (
     attention,
+    checkpoints,
     context,
     dense_part,
     devices,
@@ -29,6 +30,7 @@ RULES: Final[tuple[Rule, ...]] = (
     experts.RULE,  # … and experts, which leave the GPU first
     ubatch.RULE,  # competes with experts for the same VRAM: opened here, decided by the search
     load_mode.RULE,  # sets the margin of RAM; decides what the copy of host experts costs
-    prompt_cache.RULE,  # takes what RAM the others leave
+    checkpoints.RULE,  # takes what RAM the others leave …
+    prompt_cache.RULE,  # … and this what that leaves
     threads.RULE,  # independent of memory
 )

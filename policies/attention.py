@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from planner.cost.startable import FLASH_ATTN_FORCED_OFF
 from planner.facts.machine import Backend
 from planner.facts.model import AttentionKind, Layer
 from planner.facts.reading import Source
@@ -14,8 +15,8 @@ from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
 from planner.plans.settings import FlashAttn
 
 SAME = frozenset({40, 64, 72, 80, 96, 112, 128, 256, 512})
-PAIRS = frozenset({(192, 128), (320, 256), (576, 512)})
-FORCED_OFF = frozenset({"grok"})
+PAIRS = {(192, 128): 8, (320, 256): 32, (576, 512): 1}
+"""Head sizes K/V with a kernel of their own, and what their query heads per KV head must be a multiple of."""
 WITH_CUDA_KERNELS = frozenset({Backend.CUDA, Backend.ROCM})
 
 DOC = RuleDoc(
@@ -53,7 +54,7 @@ def _heads(layer: Layer) -> tuple[int, int]:
 def _unsupported(problem: Problem, draft: Draft) -> str | None:
     """Why flash attention cannot be on, or None."""
     model = problem.model
-    if model.arch in FORCED_OFF:
+    if model.arch in FLASH_ATTN_FORCED_OFF:
         return f"llama.cpp turns it off for {model.arch}"
     backends = {problem.gpu(name).backend for name in draft.values("devices")[0]}
     if not backends & WITH_CUDA_KERNELS:
@@ -62,8 +63,10 @@ def _unsupported(problem: Problem, draft: Draft) -> str | None:
         k, v = _heads(layer)
         has_cache = layer.n_embd_k > 0 and layer.kind not in (AttentionKind.RECURRENT, AttentionKind.NONE)
         mla = layer.kind in (AttentionKind.MLA, AttentionKind.COMPRESSED)
-        if has_cache and not mla and not (k == v and k in SAME) and (k, v) not in PAIRS:
-            return f"no CUDA kernel for heads of {k}/{v}"
+        ratio = layer.n_head // max(layer.n_head_kv, 1)
+        paired = (k, v) in PAIRS and ratio % PAIRS[k, v] == 0
+        if has_cache and not mla and not (k == v and k in SAME) and not paired:
+            return f"no CUDA kernel for {ratio} query heads of {k}/{v} per KV head"
     return None
 
 
@@ -87,7 +90,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     losers: tuple[Alternative, ...] = ()
     if value is FlashAttn.ON:
         losers = (versus("off", evaluate(replace(chosen.settings, flash_attn=other)), chosen, problem.workload.goal),)
-    headline = reason or "no score matrix is held; needed for a quantised V cache"
+    headline = reason or "attention without a matrix of scores: less memory, faster at depth"
     return (Decision("attention", "flash_attn", value.value, headline, Confidence.DERIVED, evidence, losers),)
 
 

@@ -18,8 +18,8 @@ DOC = RuleDoc(
     settings=("devices",),
     what=(
         "A device takes part when the llama.cpp build has its backend and at least 2 GiB of it are free. Devices "
-        "keep the order in which llama.cpp lists them, except that a local device comes before a remote one: the "
-        "first device runs the multiplies whose weights are in host memory, so the best link must be first."
+        "are ordered by their link, remote ones last: the first device runs the multiplies whose weights are in "
+        "host memory. All of them, fewer and none are compared by the time of a turn."
     ),
     why=(
         "A device with less free memory than its context, its compute buffer and the headroom cannot hold a "
@@ -63,9 +63,9 @@ def _out(gpu: Gpu, problem: Problem) -> tuple[Fate, str] | None:
 
 
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
-    """Narrow ``devices`` to one tuple of device ids; say which were left out."""
+    """Open ``devices``: all that can take part, then fewer and fewer of them, then none. Say who was left out."""
     used = [gpu for gpu in problem.machine.gpus if _out(gpu, problem) is None]
-    used.sort(key=lambda gpu: gpu.backend is Backend.RPC)
+    used.sort(key=lambda gpu: (gpu.backend is Backend.RPC, -_link(gpu)))
     left_out = tuple(
         Caution("device-left-out", f"{gpu.id} does not take part: {out[1]}.")
         for gpu in problem.machine.gpus
@@ -73,7 +73,13 @@ def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
     )
     servers = problem.workload.rpc if any(gpu.backend is Backend.RPC for gpu in used) else ()
     names = tuple(gpu.id for gpu in used)
-    return Proposal(domains=(("devices", (names,)), ("rpc", (servers,))), cautions=left_out)
+    sets = tuple(names[:n] for n in range(len(names), -1, -1))
+    return Proposal(domains=(("devices", sets), ("rpc", (servers,))), cautions=left_out)
+
+
+def _link(gpu: Gpu) -> float:
+    """Rate of the link in bytes per second, 0 if it is not known: equal links keep their order."""
+    return gpu.h2d_pinned_bps.value if gpu.h2d_pinned_bps else 0.0
 
 
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
@@ -86,7 +92,9 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     else:
         evidence = tuple(Evidence(f"{gpu.id} free", _free(gpu), "bytes", Source.REPORTED) for gpu in gpus)
         shown = ", ".join(f"{gpu.id} ({units.size(_free(gpu))} free)" for gpu in gpus if gpu.id in names)
-        headline = f"uses {shown}" if names else "no GPU can take part: everything runs on the CPU"
+        headline = f"uses {shown}" if names else "everything runs on the CPU"
+        idle = [name for name in draft.values("devices")[0] if name not in names]
+        headline += f"; {' and '.join(idle)} would make it slower" if idle else ""
     losers = tuple(Alternative(gpu.id, out[0], None, out[1]) for gpu in gpus if (out := _out(gpu, problem)) is not None)
     return (Decision("devices", "devices", ",".join(names) or "none", headline, Confidence.DERIVED, evidence, losers),)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from planner import units
+from planner.cost.tape import HOST
 from planner.facts.model import Role
 from planner.facts.reading import Source
 from planner.plans.compare import versus
 from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
 from planner.plans.plan import Candidate, Caution
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
+from planner.plans.settings import Settings
 
 DOC = RuleDoc(
     id="experts",
@@ -61,12 +64,29 @@ def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
 def _headline(problem: Problem, chosen: Candidate, on_host: int) -> str:
     settings = chosen.settings
     if not settings.devices:
-        return "all experts are in RAM anyway: there is no GPU"
-    if settings.n_cpu_moe == 0 and not settings.override_tensor:
+        return "all experts are in RAM anyway: there is no GPU in use"
+    if on_host == 0:
         return "every expert is on the GPU"
     if settings.n_cpu_moe > _last_moe_block(problem):
         return f"all experts in RAM ({units.size(on_host)}): not one layer of them fits beside the headroom"
-    return f"experts of the first {settings.n_cpu_moe} blocks in RAM ({units.size(on_host)}), the rest on the GPU"
+    if settings.n_cpu_moe == 0:
+        return f"only part of the first expert block is in RAM ({units.size(on_host)})"
+    return (
+        f"experts of the first {settings.n_cpu_moe} blocks in RAM, the rest on the GPU ({units.size(on_host)} in RAM)"
+    )
+
+
+def _in_ram(problem: Problem, settings: Settings) -> int:
+    """Bytes of routed experts in host memory: overrides first, then ``n_cpu_moe`` and layers on the CPU."""
+    rules = [(re.compile(pattern), target) for pattern, target in settings.override_tensor]
+    first = problem.model.n_layer + 1 - settings.n_gpu_layers if settings.devices else problem.model.n_layer
+    found = 0
+    for tensor in problem.model.tensors:
+        if tensor.role is Role.EXPERT and tensor.layer is not None:
+            target = next((t for rule, t in rules if rule.search(tensor.name)), None)
+            host = tensor.layer < max(settings.n_cpu_moe, first) if target is None else target == HOST
+            found += tensor.n_bytes if host else 0
+    return found
 
 
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
@@ -75,16 +95,11 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     if not model.is_moe:
         return ()
     steps = draft.values("n_cpu_moe")
-    first = [t.n_bytes for t in model.tensors if t.role is Role.EXPERT and t.layer is not None]
-    on_host = sum(
-        t.n_bytes
-        for t in model.tensors
-        if t.role is Role.EXPERT and t.layer is not None and (t.layer < settings.n_cpu_moe or not settings.devices)
-    )
+    on_host = _in_ram(problem, settings)
     evidence = (
         Evidence("experts", model.n_expert, "experts", Source.REPORTED),
         Evidence("experts used per token", model.n_expert_used, "experts", Source.REPORTED),
-        Evidence("all routed experts", sum(first), "bytes", Source.DERIVED),
+        Evidence("all routed experts", model.expert_bytes, "bytes", Source.DERIVED),
         Evidence("routed experts in RAM", on_host, "bytes", Source.DERIVED),
     )
     near = [n for n in (settings.n_cpu_moe - 1, settings.n_cpu_moe + 1) if n in steps]

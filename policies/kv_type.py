@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner import units
-from planner.facts.model import AttentionKind
+from planner.cost.startable import objections
+from planner.errors import OptionError
 from planner.facts.reading import Source
 from planner.plans.compare import versus
 from planner.plans.decision import Alternative, Confidence, Decision, Evidence, Fate, RuleDoc
+from planner.plans.memory import total
 from planner.plans.plan import Candidate, Caution
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
 from planner.plans.settings import FlashAttn, Settings
@@ -58,7 +60,7 @@ def _fits_somewhere(problem: Problem, draft: Draft, evaluate: Evaluate, pair: tu
         flash_attn=FlashAttn.ON,
     )
     tries = (base, replace(base, n_gpu_layers=0), replace(base, n_gpu_layers=0, devices=()))
-    return any(not evaluate(settings).shortfalls for settings in tries)
+    return any(evaluate(settings).runs for settings in tries)
 
 
 def _decide(problem: Problem, draft: Draft, evaluate: Evaluate) -> tuple[str, str]:
@@ -69,32 +71,35 @@ def _decide(problem: Problem, draft: Draft, evaluate: Evaluate) -> tuple[str, st
     return SMALLER if short and _fits_somewhere(problem, draft, evaluate, SMALLER) else PLAIN
 
 
-def _objections(problem: Problem, pair: tuple[str, str]) -> tuple[Caution, ...]:
-    cautions = []
-    if any(layer.kind is AttentionKind.MLA for layer in problem.model.layers) and pair[0] != pair[1]:
-        cautions.append(
-            Caution(
-                "kv-pair-mla",
-                f"this model's attention (MLA) needs equal K and V types, not {':'.join(pair)}.",
-            )
-        )
+def _obeyed(problem: Problem, draft: Draft, pair: tuple[str, str]) -> None:
+    """Refuse a pair that llama.cpp would not start with.
+
+    Raises:
+        OptionError: with what the model needs instead.
+    """
+    plain = Settings(n_ctx=draft.values("n_ctx")[0], n_gpu_layers=0, type_k=pair[0], type_v=pair[1])
+    found = objections(problem.model, plain)
+    if found:
+        raise OptionError(f"--kv {':'.join(pair)}", found=found[0], advice="--kv f16 always works")
+
+
+def _without_kernel(problem: Problem, pair: tuple[str, str]) -> tuple[Caution, ...]:
     engine = problem.machine.engine
     known = engine.kv_pairs_on_gpu if engine else ()
-    if known and ":".join(pair) not in known and problem.machine.gpus:
-        cautions.append(
-            Caution(
-                "kv-pair-without-kernel",
-                f"the build has no kernel for {':'.join(pair)} on the GPU (it has {', '.join(known)}): "
-                "attention is slower, or runs on the CPU in older builds.",
-            )
-        )
-    return tuple(cautions)
+    if not known or ":".join(pair) in known or not problem.machine.gpus:
+        return ()
+    message = (
+        f"the build has no kernel for {':'.join(pair)} on the GPU (it has {', '.join(known)}): attention is slower, "
+        "or runs on the CPU in older builds."
+    )
+    return (Caution("kv-pair-without-kernel", message),)
 
 
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
     """Decide ``type_k`` and ``type_v``."""
     pair = _decide(problem, draft, evaluate)
-    cautions = _objections(problem, pair)
+    _obeyed(problem, draft, pair)
+    cautions = _without_kernel(problem, pair)
     if pair != PLAIN and problem.workload.kv is None:
         cautions += (
             Caution(
@@ -107,9 +112,9 @@ def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
 
 
 def _held(candidate: Candidate) -> int:
-    """All predicted bytes, devices and RAM."""
+    """Bytes of all caches, on devices and in RAM."""
     memory = candidate.memory
-    return memory.host.predicted_bytes + sum(device.predicted_bytes for device in memory.devices)
+    return total(memory.host.context) + sum(total(device.context) for device in memory.devices)
 
 
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
@@ -125,7 +130,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
         headline, source = "exact: the cache is not quantised unless you allow it", Source.DERIVED
     else:
         headline, source = "f16 cannot hold the context that was asked for", Source.DERIVED
-    evidence = (Evidence("KV types asked", ":".join(work.kv) if work.kv else "auto", "types", source),)
+    evidence = (Evidence("KV types asked", ":".join(work.kv) if work.kv else "auto", "K:V", source),)
     losers = []
     if lossless:
         q8 = evaluate(replace(settings, type_k="q8_0", type_v="q8_0"))

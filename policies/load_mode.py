@@ -20,11 +20,13 @@ LEAST_BYTES = 256 * units.MIB
 DOC = RuleDoc(
     id="load-mode",
     title="Pinned memory (load mode none) when RAM can really hold it, else the mapped file",
-    settings=("load_mode",),
+    settings=("load_mode", "repack"),
     what=(
         "When a GPU takes part and weights stay in RAM, load mode none is chosen if everything that cannot be "
         "evicted then fits in available RAM with a margin: 4 % where the system swaps, 10 % where it compresses, "
-        "20 % where it kills, 15 % where that is unknown, at least 256 MiB. Otherwise the file is mapped."
+        "20 % where it kills, 15 % where that is unknown, at least 256 MiB, and under WDDM no more than half of RAM "
+        "is page-locked. Otherwise the file is mapped. On the CPU alone llama.cpp keeps a second, repacked copy of "
+        "the weights; where RAM cannot hold it beside the rest, repacking is turned off (--no-repack)."
     ),
     why=(
         "Load mode none reads the experts into page-locked memory, from which the GPU copies up to three times "
@@ -37,6 +39,8 @@ DOC = RuleDoc(
         ("pinned 55.1, pageable 16.5 GB/s to the GPU", "the same machine, PCIe 5.0 x16"),
         ("82 GB file, 62 GB RAM: none 8 to 16 tok/s, mmap 16.8", "public report on qwen4exp"),
         ("margins 4/10/20/15 %", "Helldez/BigMoeOnEdge, policy defaults"),
+        ("46.4 of 87 GiB could be registered with 96 GiB of RAM", "zhaoyilun/moe-working-set-16gb, Windows"),
+        ("13.4 GB repacked copy beside the mapped file", "public report, CPU-only mmap"),
     ),
     abstains="Never: a load mode is always printed, because auto differs by build.",
     references=("ggml/src/ggml-cuda/ggml-cuda.cu (b11312): pinning that fails turns pageable silently",),
@@ -55,7 +59,7 @@ def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
     available = ram.total_bytes if ram.available_bytes is None else ram.available_bytes
     reserve = (*draft.reserve, ("host", margin_bytes(available, ram.overflow)))
     modes = (LoadMode.MMAP, LoadMode.NONE) if draft.values("devices")[0] else (LoadMode.MMAP,)
-    return Proposal(domains=(("load_mode", modes),), reserve=reserve)
+    return Proposal(domains=(("load_mode", modes), ("repack", (True, False))), reserve=reserve)
 
 
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
@@ -80,8 +84,22 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
         headline = f"mapped: {units.mib(host.mapped_bytes)} stay evictable; page-locking them does not fit in RAM"
     else:
         headline = f"mapped: {units.mib(host.mapped_bytes)} of the file, evictable and loaded at once"
-    return (
-        Decision("load-mode", "load_mode", settings.load_mode.value, headline, Confidence.DERIVED, evidence, losers),
+    mode = Decision("load-mode", "load_mode", settings.load_mode.value, headline, Confidence.DERIVED, evidence, losers)
+    return (mode,) if settings.repack else (mode, _unpacked(problem, chosen, evaluate))
+
+
+def _unpacked(problem: Problem, chosen: Candidate, evaluate: Evaluate) -> Decision:
+    """Why the weights are not repacked for the CPU."""
+    other = evaluate(replace(chosen.settings, repack=True))
+    copied = other.memory.host.unevictable_bytes - chosen.memory.host.unevictable_bytes
+    return Decision(
+        "load-mode",
+        "repack",
+        False,
+        f"the repacked copy of {units.mib(copied)} does not fit in RAM beside the rest",
+        Confidence.DERIVED,
+        (Evidence("repacked copy", copied, "bytes", Source.DERIVED),),
+        (versus(True, other, chosen, problem.workload.goal),),
     )
 
 

@@ -73,12 +73,15 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
             "threads",
             name,
             value,
-            f"the {cores[1]}; decode waits for RAM",
+            f"the {cores[1]}; {reason}",
             Confidence.DERIVED,
             evidence,
             losers,
         )
-        for name, value in (("threads", settings.threads), ("threads_batch", settings.threads_batch))
+        for name, value, reason in (
+            ("threads", settings.threads, "decode waits for RAM, more would only contend"),
+            ("threads_batch", settings.threads_batch, "prompts are computed on the same cores"),
+        )
     )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from planner import units
 from planner.facts.reading import Source
-from planner.plans.compare import versus
+from planner.plans.compare import given, versus
 from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
 from planner.plans.plan import Candidate
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
@@ -49,7 +50,7 @@ DOC = RuleDoc(
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
     """Open ``n_ubatch``; sizes past the first that holds the prompt would only cost memory."""
     prompt = problem.workload.prompt_tokens
-    useful = [size for size in LARGER if size // 2 < prompt and size <= draft.values("n_ctx")[0]]
+    useful = [size for size in LARGER if size // 2 < prompt and size <= draft.values("n_ctx")[-1]]
     return Proposal(domains=(("n_ubatch", (DEFAULT, *useful, *SMALLER)), ("n_batch", (2048,))))
 
 
@@ -60,7 +61,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     compute = sum(term.n_bytes for device in chosen.memory.devices for term in device.compute)
     compute = compute or sum(term.n_bytes for term in chosen.memory.host.compute)
     evidence = (
-        Evidence("prompt", work.prompt_tokens, "tokens", Source.USER),
+        Evidence("prompt", work.prompt_tokens, "tokens", given("prompt_tokens", work=work)),
         Evidence("passes over the prompt", passes, "ubatches", Source.DERIVED),
         Evidence("compute buffer", compute, "bytes", Source.DERIVED),
     )
@@ -74,7 +75,8 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
         "ubatch",
         "n_ubatch",
         settings.n_ubatch,
-        f"{passes} pass(es) over a prompt of {work.prompt_tokens:,}; {compute / 2**20:,.0f} MiB of compute buffer",
+        f"{passes} {'pass' if passes == 1 else 'passes'} over a prompt of {work.prompt_tokens:,}; "
+        f"{units.mib(compute)} of compute buffer",
         Confidence.ASSUMED,
         evidence,
         losers,

@@ -53,7 +53,7 @@ class PlanOptions:
     rpc: Annotated[str | None, RPC] = None
     no_oracle: Annotated[
         bool,
-        typer.Option("--no-oracle", help="Never call the engine to confirm memory (this version never does)."),
+        typer.Option("--no-oracle", help="Never call the engine to confirm memory."),
     ] = False
 
     def workload(self) -> Workload:

@@ -33,7 +33,7 @@ def plan(
     from planner import pipeline
 
     targets = out.targets()
-    result = pipeline.make_plan(_request(model, options))
+    result = pipeline.make_plan(_request(model, options, timed=auto))
     assumed = next((item.message for item in result.cautions if item.code == "rates-assumed"), None)
     if auto and assumed and not out.quiet:
         note(_NO_PROBES.format(assumed=assumed))
@@ -53,13 +53,16 @@ def check(
     from planner import pipeline
 
     targets = out.targets()
-    _deliver(pipeline.check(_request(model, options), tuple(flags or ()), tool), targets, out)
+    _deliver(pipeline.check(_request(model, options, timed=True), tuple(flags or ()), tool), targets, out)
 
 
-def _request(model: str, options: PlanOptions) -> Request:
+def _request(model: str, options: PlanOptions, *, timed: bool) -> Request:
+    """``timed`` False (``--fit``) takes only what an earlier run was told."""
     from planner.pipeline import Request
+    from planner.plans.oracle import Ask
 
-    return Request(model, options.workload(), options.machine, options.llama)
+    ask = Ask.NEVER if options.no_oracle else Ask.CALL if timed else Ask.STORED
+    return Request(model, options.workload(), options.machine, options.llama, ask)
 
 
 def _deliver(plan: Plan, targets: tuple[tuple[Format, str], ...], out: OutputOptions) -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from planner.cost.blocks import Block, Env, fresh, inplace, matrix, norm, part
-from planner.cost.sparse import pooled_mask, sparse_mask, top_k
-from planner.cost.tape import Node
+from planner.cost.kv_types import row_bytes
+from planner.cost.pooled import pooled_mask
+from planner.cost.sparse import sparse_mask, top_k
+from planner.cost.tape import HOST, Node
 
 
 def attend(
@@ -19,37 +21,82 @@ def attend(
 ) -> Node:  # fmt: skip
     """Store K and V, then attention over the cache: heads x value width per token.
 
-    CUDA's flash attention asks for f16 copies of quantised K and V behind its result
-    (``ggml_cuda_flash_attn_ext_get_alloc_size``, ggml/src/ggml-cuda/fattn.cu, b11434).
-
     Args:
         choose: adds the steps of a mask that lets only chosen cells through.
     """
-    layer, tape, given = block.layer, env.tape, env.inputs[block.layer.window]
-    if env.rotated_k:
-        q = fresh(env, q.size, tape.view(q), given.rotations[0])
-        k = fresh(env, k.size, tape.view(k), given.rotations[0]) if k else None
-    if env.rotated_v and v:
-        v = fresh(env, v.size, tape.view(v), given.rotations[1])
-    for stored, indices in ((k, given.k_indices), (v, given.v_indices)):
+    tape, given = env.tape, env.inputs[block.layer.window]
+    keys, values = _caches(env, block)
+    for stored, indices, cache in ((k, given.k_indices, keys), (v, given.v_indices, values)):
         if stored:
-            tape.store(tape.view(stored), indices)
-    cells, size, query = env.cells[layer.window], 4 * width_v * env.n, tape.view(q)
+            tape.write(tape.view(cache), tape.view(stored), indices)
     if env.flash_attn:
         mask = choose() if choose else given.mask
-        copies = 2 * cells * (layer.n_embd_k + layer.n_embd_v) if env.f16_copies else 0
-        mixed = tape.op("attention", size + copies, query, mask, key=None if copies else (width_v, env.n))
+        sources, extra = (tape.view(q), keys, values, mask), _f16_copies(env, block)
+        mixed = tape.view(tape.op("attention", 4 * width_v * env.n, *sources, extra=extra))
     else:
-        turned = () if v or layer.n_embd_v else (fresh(env, 2 * cells * width_v // layer.n_head),)
-        cells //= env.n_stream
-        scores = tape.op("attention scores", 4 * cells * env.n * layer.n_head, query, key=("kq", cells))
-        mask = choose() if choose else given.mask
-        scores = tape.op("attention scores", scores.size, scores, mask, key=("kq", cells), inplace=True)
-        summed = fresh(env, size, scores, *turned)
-        mixed = tape.op("attention", size, tape.view(summed), key=(width_v, env.n))
-    if env.rotated_v and v:
-        mixed = matrix(env, width_v, tape.view(mixed), given.rotations[1])
-    return mixed
+        mixed = _scored(env, block, q, (keys, values), width_v, choose)
+    tape.expand()
+    return rotated(env, block, mixed, 1) if v else mixed
+
+
+def rotated(env: Env, block: Block, node: Node, which: int) -> Node:
+    """Q or K (0), V or what attention makes of it (1), rotated for a quantised cache if heads are whole blocks of 64
+    (``llama_mul_mat_hadamard``, src/llama-impl.h, b11434)."""
+    quantised, head = ((env.rotated_k, block.layer.head_k), (env.rotated_v, block.layer.head_v))[which]
+    if not quantised or head % 64:
+        return node
+    rotation = env.inputs[block.layer.window].rotations[which]
+    return env.tape.view(fresh(env, node.size, rotation, env.tape.view(node)))
+
+
+def latent_cache(block: Block) -> bool:
+    """Whether a block's cache holds one latent K that is V, too (such caches are not rotated)."""
+    return block.layer.n_embd_k > 0 and not block.layer.n_embd_v
+
+
+def _caches(env: Env, block: Block) -> tuple[Node, Node]:
+    """K and V of a block as attention reads them; a latent V is a view of K of nearly its size."""
+    layer, cells = block.layer, env.cells[block.layer.window]
+    n_k = layer.n_embd_k or layer.n_head_kv * layer.head_k
+    n_v = layer.n_embd_v or layer.n_head_kv * layer.head_v
+    keys = env.cache("K copy", cells * row_bytes(env.k_type, n_k))
+    if latent_cache(block):
+        return keys, env.cache("V copy", keys.size)
+    return keys, env.cache("V copy", cells * row_bytes(env.v_type, n_v))
+
+
+def _f16_copies(env: Env, block: Block) -> int:
+    """What CUDA's flash attention asks for behind its result: f16 copies of a quantised K and V.
+
+    A latent V shares K's copy unless both came from the host
+    (``ggml_cuda_flash_attn_ext_get_f16_extra_data``, ggml/src/ggml-cuda/fattn-common.cuh, b11434).
+    """
+    layer, cells = block.layer, env.cells[block.layer.window]
+    n_k = layer.n_embd_k or layer.n_head_kv * layer.head_k
+    n_v = layer.n_embd_v or layer.n_head_kv * layer.head_v
+    if latent_cache(block):
+        n_v = n_k if env.place.cache == HOST else 0
+    needed = n_k * (env.k_type != "f16") + n_v * (env.v_type != "f16")
+    return 2 * cells * needed
+
+
+def _scored(
+    env: Env, block: Block, q: Node, caches: tuple[Node, Node], width_v: int, choose: Callable[[], Node] | None
+) -> Node:
+    """Attention without flash attention: one f32 score per head, cell and token."""
+    layer, tape = block.layer, env.tape
+    cells = env.cells[layer.window] // env.n_stream
+    keys, values = caches
+    scores = tape.op("attention scores", 4 * cells * env.n * layer.n_head, keys, tape.view(q), key=("kq", cells))
+    mask = choose() if choose else env.inputs[layer.window].mask
+    scores = tape.op("attention scores", scores.size, scores, mask, key=("kq", cells), inplace=True)
+    if latent_cache(block):
+        values = fresh(env, 2 * env.cells[layer.window] * width_v // layer.n_head, values)
+    summed = fresh(env, 4 * width_v * env.n, values, scores)
+    if "attn_v_b" in block.shapes:
+        summed = fresh(env, 4 * block.shapes["attn_v_b"][1] * layer.n_head * env.n, summed, w="attn_v_b")
+    home = HOST if env.end_on_host else None
+    return tape.op("attention", summed.size, tape.view(summed), key=(summed.size,), home=home)
 
 
 def grouped_query(env: Env, block: Block, x: Node) -> Node:
@@ -61,31 +108,44 @@ def grouped_query(env: Env, block: Block, x: Node) -> Node:
     k: Node | None
     if block.width("attn_qkv"):
         n_k, n_v = layer.n_head_kv * layer.head_k, layer.n_head_kv * layer.head_v
-        fused = matrix(env, block.width("attn_qkv"), x)
+        fused = _projected(env, block, x, "attn_qkv")
         q, k, v = (part(env, fused, n) for n in (n_q, n_k, n_v))
-        q, k = fresh(env, q.size, q, env.positions), fresh(env, k.size, k, env.positions)
+        q, k = (fresh(env, node.size, node, env.positions) if env.rope else node for node in (q, k))
+        q, v, k = (rotated(env, block, node, which) for node, which in ((q, 0), (v, 1), (k, 0)))
         full = None
     else:
-        full = matrix(env, block.width("attn_q"), x)
+        full = _projected(env, block, x, "attn_q")
         q = part(env, full, n_q) if gated else env.tape.view(full)
-        q = _head_norm(env, block, q, "attn_q_norm")
-        v = matrix(env, n_v, x) if n_v else None
-        k = _head_norm(env, block, env.tape.view(matrix(env, n_k, x)), "attn_k_norm") if n_k else None
+        q = rotated(env, block, _head_norm(env, block, q, "attn_q_norm", layer.n_head), 0)
+        v = rotated(env, block, env.tape.view(_projected(env, block, x, "attn_v")), 1) if n_v else None
+        k = env.tape.view(_projected(env, block, x, "attn_k")) if n_k else None
+        k = rotated(env, block, _head_norm(env, block, k, "attn_k_norm", layer.n_head_kv), 0) if k else None
     chosen = pooled_mask(env, block, x) if env.pool and "indexer.q_proj" in block.shapes else None
     mixed = attend(env, block, q, k, v, layer.n_head * layer.head_v, chosen)
+    gate: Node | None = None
     if gated and full is not None:
         gate = fresh(env, 4 * n_q * env.n, part(env, full, n_q))
-        mixed = inplace(env, mixed, inplace(env, gate))
     elif block.width("attn_gate"):
-        mixed = inplace(env, mixed, inplace(env, matrix(env, block.width("attn_gate"), x)))
-    return matrix(env, env.n_embd, mixed)
+        gate = fresh(env, 4 * block.width("attn_gate") * env.n, x, w="attn_gate")
+    if gate:
+        gate = inplace(env, gate)
+        mixed = env.tape.op(mixed.label, gate.size, mixed, gate, key=gate.key, inplace=True)
+    return _biased(env, matrix(env, env.n_embd, mixed, w="attn_output"), "attn_output.bias")
 
 
-def _head_norm(env: Env, block: Block, node: Node, name: str) -> Node:
+def _projected(env: Env, block: Block, x: Node, name: str) -> Node:
+    return _biased(env, matrix(env, block.width(name), x, w=name), f"{name}.bias")
+
+
+def _biased(env: Env, node: Node, name: str) -> Node:
+    return inplace(env, node, w=name) if name in env.block.sizes else node
+
+
+def _head_norm(env: Env, block: Block, node: Node, name: str, rows: int) -> Node:
     """Optional norm, then rope, in place where the layout allows."""
     if name in block.shapes:
-        node = norm(env, node)
-    return inplace(env, node, env.positions)
+        node = norm(env, node, name, rows)
+    return inplace(env, node, env.positions) if env.rope else node
 
 
 def latent(env: Env, block: Block, x: Node) -> Node:
@@ -93,21 +153,28 @@ def latent(env: Env, block: Block, x: Node) -> Node:
 
     ``src/models/deepseek2.cpp``; with a lightning indexer ``glm-dsa.cpp`` and ``deepseek32.cpp`` (b11434).
     """
-    layer = block.layer
+    layer, tape = block.layer, env.tape
     rank = block.shapes["attn_kv_a_norm"][0]
     n_head, rope = layer.n_head, layer.n_embd_k - rank
-    low = norm(env, matrix(env, block.width("attn_q_a"), x)) if block.width("attn_q_a") else x
+    low = x
+    if block.width("attn_q_a"):
+        low = norm(env, matrix(env, block.width("attn_q_a"), x, w="attn_q_a"), "attn_q_a_norm")
     sparse = layer.indexer_k > 0 and "indexer.attn_q_b" in block.shapes
     if sparse:
-        key = fresh(env, 4 * layer.indexer_k * env.n, norm(env, matrix(env, layer.indexer_k, x)), env.positions)
-        env.tape.store(env.tape.view(fresh(env, key.size, key)), env.inputs[layer.window].k_indices)
-    q = matrix(env, block.width("attn_q_b") or block.width("attn_q"), low)
+        row = norm(env, matrix(env, layer.indexer_k, x, w="indexer.attn_k"), "indexer.k_norm")
+        key = fresh(env, 4 * layer.indexer_k * env.n, row, env.positions)
+        cache = env.cache("indexer K copy", env.cells[layer.window] * row_bytes(env.k_type, layer.indexer_k))
+        stored = tape.view(fresh(env, key.size, key))
+        tape.write(tape.view(cache), stored, env.inputs[layer.window].k_indices)
+    name = "attn_q_b" if block.width("attn_q_b") else "attn_q"
+    q = matrix(env, block.width(name), low, w=name)
     nope = q.size // (4 * env.n) - n_head * rope
-    absorbed = fresh(env, 4 * n_head * rank * env.n, part(env, q, nope))
+    absorbed = fresh(env, 4 * n_head * rank * env.n, part(env, q, nope), w="attn_k_b")
     q_rope = fresh(env, 4 * n_head * rope * env.n, part(env, q, n_head * rope), env.positions)
-    query = fresh(env, 4 * n_head * (rank + rope) * env.n, env.tape.view(absorbed), q_rope)
-    compressed = matrix(env, block.width("attn_kv_a_mqa"), x)
-    value = inplace(env, fresh(env, 4 * rank * env.n, part(env, compressed, rank)))
+    query = fresh(env, 4 * n_head * (rank + rope) * env.n, tape.view(absorbed), q_rope)
+    compressed = matrix(env, block.width("attn_kv_a_mqa"), x, w="attn_kv_a_mqa")
+    first = fresh(env, 4 * rank * env.n, part(env, compressed, rank))
+    value = inplace(env, first, w="attn_kv_a_norm")
     k_rope = fresh(env, 4 * rope * env.n, part(env, compressed, rope), env.positions)
     joined = fresh(env, 4 * (rank + rope) * env.n, value, k_rope)
 
@@ -116,7 +183,8 @@ def latent(env: Env, block: Block, x: Node) -> Node:
         return sparse_mask(env, env.inputs[layer.window].mask)
 
     mixed = attend(env, block, query, joined, None, n_head * rank, choose if sparse or env.top_k else None)
-    n_v = block.shapes["attn_v_b"][1] * n_head
-    mixed = fresh(env, 4 * n_v * env.n, env.tape.view(mixed))
-    mixed = fresh(env, 4 * n_v * env.n, env.tape.view(mixed))
-    return matrix(env, env.n_embd, mixed)
+    if env.flash_attn:
+        n_v = block.shapes["attn_v_b"][1] * n_head
+        mixed = fresh(env, 4 * n_v * env.n, tape.view(mixed), w="attn_v_b")
+        mixed = fresh(env, 4 * n_v * env.n, tape.view(mixed))
+    return matrix(env, env.n_embd, mixed, w="attn_output")

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from planner.cost.graph import GraphModel, Job, Part, Step
+from planner.cost.blocks import Place
+from planner.cost.graph import GraphModel, Plan
 from planner.cost.layout import HOST, Span, active_devices
 from planner.cost.shape import Shape
 from planner.cost.weights import WeightTable
 from planner.facts.machine import Backend, Gpu
 from planner.facts.reading import Source
 from planner.plans.memory import Term
-from planner.plans.settings import Settings, SplitMode
+from planner.plans.settings import Settings, SplitMode, Tool
 from planner.units import count
-
-OP_OFFLOAD_MIN_BATCH: Final = 32
-"""Batches from here on multiply host weights on a GPU (``GGML_OP_OFFLOAD_MIN_BATCH``, #18535)."""
 
 PIPELINE_COPIES: Final = 4
 """Copies of the graph inputs under pipeline parallelism (``GGML_SCHED_MAX_COPIES``)."""
@@ -47,81 +45,61 @@ def pipelined(settings: Settings, n_layer: int) -> bool:
     )
 
 
-def offloads(settings: Settings, shape: Shape, gpus: Mapping[str, Gpu]) -> bool:
-    """Whether device 0 multiplies host weights of large batches (ggml/src/ggml-backend.cpp:968-975, b11312).
+def offload_device(settings: Settings, gpus: Mapping[str, Gpu]) -> str | None:
+    """The device that multiplies host weights of large batches: the first that offers to
+    (``ggml_backend_sched_backend_id_from_cur``, ggml/src/ggml-backend.cpp, b11434).
 
-    RPC devices have no ``offload_op``: the CPU multiplies there.
+    RPC devices have no ``offload_op``.
     """
-    devices = active_devices(settings)
-    return (
-        bool(devices)
-        and settings.op_offload
-        and shape.n_tokens >= OP_OFFLOAD_MIN_BATCH
-        and backend_of(gpus[devices[0]]) is not Backend.RPC
-    )
+    if not settings.op_offload:
+        return None
+    return next((d for d in active_devices(settings) if backend_of(gpus[d]) is not Backend.RPC), None)
 
 
-def plan_jobs(
+def graph_plan(
     graph: GraphModel, table: WeightTable, layout: tuple[Span, ...], settings: Settings, gpus: Mapping[str, Gpu],
-    offload: bool,
-) -> tuple[tuple[str, Job], ...]:  # fmt: skip
-    """Jobs by device, the host's last. Device 0 also multiplies with the host's experts for large batches."""
-    devices, steps = active_devices(settings), dict[str, list[Step]]()
-    helper = devices[0] if offload else HOST
+    tool: Tool,
+) -> Plan:  # fmt: skip
+    """Where every block, cache and weight is, shortened to what matters."""
+    devices, offload = active_devices(settings), offload_device(settings, gpus)
+    places: list[tuple[int, Place]] = []
     for span in layout:
         for i in range(span.start, span.stop):
             if graph.model.layers[i].nextn:
                 continue
-            if span.device != HOST:
-                steps.setdefault(HOST, []).append(Step(i, Part.COPY))
-            staged = table.host_experts(i, settings.n_cpu_moe, on_host=span.device == HOST)
-            if not staged or helper == span.device:
-                steps.setdefault(span.device, []).append(Step(i, Part.WHOLE, staged if helper != HOST else ()))
-                continue
-            steps.setdefault(span.device, []).append(Step(i, Part.AWAY))
-            steps.setdefault(helper, []).append(Step(i, Part.EXPERTS, staged if helper != HOST else ()))
-    output = layout[-1].device
-    copies = PIPELINE_COPIES if pipelined(settings, graph.model.n_layer) else 1
-    return tuple(
-        (
-            device,
-            Job(
-                steps=graph.shortened(steps.get(device, ())),
-                first=layout[0].device == device and layout[0].stop > 0,
-                has_output=output == device,
-                cuda=device != HOST and backend_of(gpus[device]) in _CUDA_CODE,
-                host=device == HOST,
-                handed=_follows_device(layout, device),
-                copies=copies,
-                tail=_tail(layout, device) if helper == HOST else None,
-            ),
-        )
-        for device in (*devices, HOST)
+            cache = span.device if settings.kv_offload else HOST
+            places.append((i, Place(span.device, cache, table.elsewhere(i, span.device, settings.n_cpu_moe))))
+    output, n_layer = layout[-1].device, graph.model.n_layer
+    steps = graph.shortened(places, staged=offload is not None)
+    return Plan(
+        steps=steps,
+        output=output,
+        head=table.head_device(output),
+        devices=(*devices, HOST),
+        cuda=tuple(device for device in devices if backend_of(gpus[device]) in _CUDA_CODE),
+        offload=offload,
+        forced=tool is not Tool.FIT_PARAMS,
+        all_on_devices=settings.n_gpu_layers > n_layer,
+        zeros=_left_out(graph, places, steps),
+        copies=PIPELINE_COPIES if pipelined(settings, n_layer) else 1,
     )
 
 
-def _follows_device(layout: tuple[Span, ...], device: str) -> bool:
-    """Whether a device's first block comes right after one of another device that is not the host."""
-    first = next((i for i, span in enumerate(layout) if span.device == device), 0)
-    return (
-        device != HOST and first > 0 and layout[first - 1].device != HOST and layout[first].stop > layout[first].start
-    )
+def _left_out(
+    graph: GraphModel, places: Sequence[tuple[int, Place]], steps: Sequence[tuple[int, Place]]
+) -> tuple[tuple[str, int], ...]:
+    """Blocks with leaves of zeros, by device, that ``shortened`` left out."""
+    counts = Counter(place.device for i, place in places if graph.leafy[i])
+    counts.subtract(place.device for i, place in steps if graph.leafy[i])
+    return tuple(counts.items())
 
 
-def _tail(layout: tuple[Span, ...], device: str) -> int | None:
-    """Block of the host right before a device's first block (or before the output layer)."""
-    for before, span in pairwise(layout):
-        if span.device == device and before.device == HOST and before.stop > 0:
-            return before.stop - 1
-    return None
-
-
-def compute_terms(graph: GraphModel, shape: Shape, settings: Settings, job: Job) -> tuple[Term, ...]:
+def compute_terms(graph: GraphModel, shape: Shape, settings: Settings, plan: Plan) -> dict[str, tuple[Term, ...]]:
     """What is alive when the buffer of a device is largest, as terms that sum to it."""
-    if not job.steps and not job.has_output and not job.host:
-        return ()
-    alive = graph.buffer(shape, settings, job)
-    copies = f", inputs kept {job.copies} times" if job.copies > 1 else ""
-    detail = f"alive at the peak of {len(job.steps)} distinct steps, u {count(shape.n_tokens)}{copies}"
-    order = sorted(alive.items(), key=lambda item: -item[1])
-    return tuple(Term(name, n_bytes, Source.DERIVED, detail) for name, n_bytes in order if n_bytes)
+    copies = f", inputs kept {plan.copies} times" if plan.copies > 1 else ""
+    detail = f"alive at the peak of {len(plan.steps)} distinct blocks, u {count(shape.n_tokens)}{copies}"
+    found = {}
+    for device, alive in graph.buffers(shape, settings, plan).items():
+        order = sorted(alive.items(), key=lambda item: -item[1])
+        found[device] = tuple(Term(name, n_bytes, Source.DERIVED, detail) for name, n_bytes in order if n_bytes)
+    return found

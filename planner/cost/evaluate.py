@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from planner import units
-from planner.cost.kv_types import row_bytes
-from planner.cost.layout import HOST, used_before
 from planner.cost.model import CostModel
 from planner.cost.speed import SpeedModel
-from planner.facts.machine import Machine
-from planner.facts.model import Layer, Model, Role
+from planner.cost.startable import objections
+from planner.cost.tape import HOST
+from planner.facts.machine import DriverModel, Machine
+from planner.facts.model import Model, Role
 from planner.facts.workload import Workload
 from planner.plans.memory import Memory
 from planner.plans.plan import Candidate, Shortfall, Verdict
 from planner.plans.settings import Settings
 
 Reserve = tuple[tuple[str, int], ...]
+
+HOST_ID = "host"
+"""Host memory in reserves and shortfalls."""
 
 
 def budgeted(machine: Machine, workload: Workload) -> Machine:
@@ -54,6 +57,7 @@ class Evaluator:
     def __init__(self, cost: CostModel, workload: Workload, memory: dict[Settings, Memory] | None = None) -> None:
         self.cost, self.machine, self.model = cost, cost.machine, cost.model
         self._speed = SpeedModel(self.model, self.machine, workload)
+        self._unified = frozenset(gpu.id for gpu in self.machine.gpus if gpu.unified)
         self._memo: dict[_Key, Candidate] = {}
         self._memory = {} if memory is None else memory
 
@@ -67,6 +71,10 @@ class Evaluator:
         if found is None:
             found = self._memory[settings] = self.cost.memory(settings)
         return found
+
+    def split_memory(self, settings: Settings, split: tuple[float, ...]) -> Memory:
+        """Memory under a tensor split."""
+        return self.memory(replace(settings, tensor_split=split))
 
     def candidate(self, settings: Settings, reserve: Reserve) -> Candidate:
         """Memory, speed, verdict and shortfalls under ``reserve`` (bytes to keep free per device or ``host``)."""
@@ -88,12 +96,23 @@ class Evaluator:
             for device in memory.devices
             if device.headroom_bytes < keep.get(device.id, 0)
         ]
-        available = memory.host.available_bytes
-        if available is not None:
-            needed, left = memory.host.unevictable_bytes, max(available - keep.get("host", 0), 0)
+        return (*short, *self._host_shortfalls(memory, keep.get("host", 0)))
+
+    def _host_shortfalls(self, memory: Memory, margin: int) -> Iterator[Shortfall]:
+        """RAM that cannot hold what must stay in it, devices that share it included; and the limit on pinning."""
+        host = memory.host
+        if host.available_bytes is not None:
+            needed, left = host.unevictable_bytes + self._shared(memory), max(host.available_bytes - margin, 0)
             if needed > left:
-                short.append(Shortfall("host", needed, left))
-        return tuple(short)
+                yield Shortfall(HOST_ID, needed, left)
+                return
+        limit = pinned_limit(self.machine)
+        if limit is not None and host.pinned_bytes > limit:
+            yield Shortfall(HOST_ID, host.pinned_bytes, limit)
+
+    def _shared(self, memory: Memory) -> int:
+        """Bytes of devices whose memory is host memory."""
+        return sum(d.predicted_bytes for d in memory.devices if d.id in self._unified)
 
     def _priced(self, key: _Key) -> Candidate:
         found = self._memo.get(key)
@@ -113,6 +132,7 @@ class Evaluator:
             speed=self._speed.speed(settings, layers, shares, resident),
             verdict=Verdict.FITS if resident >= 1.0 else Verdict.PAGES,
             shortfalls=self.shortfalls(memory, reserve),
+            objections=objections(self.model, settings),
         )
 
     def _resident(self, memory: Memory) -> float:
@@ -121,8 +141,17 @@ class Evaluator:
         hot = host.mapped_bytes - host.lazy_bytes
         if host.available_bytes is None or hot <= 0:
             return 1.0
-        room = host.available_bytes - host.unevictable_bytes
+        room = host.available_bytes - host.unevictable_bytes - self._shared(memory)
         return min(max(room / hot, 0.0), 1.0)
+
+
+def pinned_limit(machine: Machine) -> int | None:
+    """Bytes that can be page-locked for a GPU: under WDDM about half of RAM, which is what Windows lets GPUs share.
+
+    46.4 GiB of an 87 GiB mapping were registered on a 96 GiB machine (zhaoyilun/moe-working-set-16gb).
+    """
+    wddm = any(gpu.driver_model is DriverModel.WDDM for gpu in machine.gpus)
+    return machine.ram.total_bytes // 2 if wddm else None
 
 
 def host_expert_shares(model: Model, settings: Settings, layers: tuple[str, ...]) -> tuple[float, ...]:
@@ -139,48 +168,3 @@ def host_expert_shares(model: Model, settings: Settings, layers: tuple[str, ...]
             total[tensor.layer] += tensor.n_bytes
             host[tensor.layer] += share * tensor.n_bytes
     return tuple(host[i] / total[i] if total[i] else 0.0 for i in range(model.n_layer))
-
-
-def cache_bytes(layer: Layer, settings: Settings) -> int:
-    """KV bytes of one block for the whole context (a sliding window counts its window per slot)."""
-    cells = min(settings.n_ctx, layer.window * settings.n_parallel) if layer.window else settings.n_ctx
-    row = row_bytes(settings.type_k, layer.n_embd_k) + row_bytes(settings.type_v, layer.n_embd_v)
-    return 0 if layer.nextn else row * cells
-
-
-def balanced_split(evaluator: Evaluator, settings: Settings) -> tuple[float, ...]:
-    """Layers per device (output layer included) so that weights after overrides fill free VRAM evenly.
-
-    llama.cpp splits by free memory before overrides; with ``--n-cpu-moe`` the stripped blocks then sit on the
-    first device and the full ones overload the last (ggml-org/llama.cpp#15136).
-    """
-    cost, model = evaluator.cost, evaluator.model
-    by_block = [cost.dense_bytes(i) + cache_bytes(model.layers[i], settings) for i in range(model.n_layer)]
-    gpus = {gpu.id: gpu for gpu in evaluator.machine.gpus}
-    first = max(model.n_layer + 1 - settings.n_gpu_layers, 0)
-    weights = [
-        by_block[i] + (0 if i < settings.n_cpu_moe else cost.expert_bytes(i)) for i in range(first, model.n_layer)
-    ]
-    weights.append(sum(t.n_bytes for t in model.tensors if t.role is Role.OUTPUT))
-    room = [max(gpus[d].total_bytes - used_before(gpus[d]) - 2 * units.GIB, units.GIB) for d in settings.devices]
-    low, high = 0.0, 2.0 * max(sum(weights) / sum(room), 1e-9) + 1.0
-    for _ in range(30):
-        middle = (low + high) / 2
-        if sum(_filled(weights, [middle * r for r in room])) == len(weights):
-            high = middle
-        else:
-            low = middle
-    return tuple(float(n) for n in _filled(weights, [high * r for r in room]))
-
-
-def _filled(weights: list[int], limits: list[float]) -> list[int]:
-    """How many consecutive weights each limit takes, in order."""
-    counts, index = [], 0
-    for limit in limits:
-        taken, used = 0, 0.0
-        while index < len(weights) and used + weights[index] <= limit:
-            used += weights[index]
-            index += 1
-            taken += 1
-        counts.append(taken)
-    return counts

@@ -1,82 +1,91 @@
-"""The graph of one device, block by block, and how much memory ggml's allocator gives it."""
+"""The graph of a context, block by block, and how much memory ggml's allocator gives it on every device."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
-from planner.cost.blocks import Block, Env, Inputs, fresh, matrix, norm
-from planner.cost.experts import experts_only
+from planner.cost.blocks import Block, Env, Inputs, Place, inplace, matrix
+from planner.cost.hyper import last_row
 from planner.cost.kv_cache import CSA_RATIO, Cache
 from planner.cost.kv_types import is_quantised
-from planner.cost.mixers import attends
-from planner.cost.residual import block_steps, tail_of
+from planner.cost.replay import replay
+from planner.cost.residual import block_steps
 from planner.cost.shape import Shape
 from planner.cost.sparse import compressed_cells
-from planner.cost.tape import Node, Tape
+from planner.cost.tape import HOST, Node, Tape
 from planner.facts.model import AttentionKind, Model, Role
 from planner.plans.settings import Settings
 
-ALIGNMENT: Final = 128
-"""Of tensors in a CUDA buffer; other backends align to 32 or 64, which moves a peak by a few KiB."""
+_PINNED_BELOW: Final = 32
+"""Batches below this run every norm on its block's device, whatever is on the host (``graph_get_cb``)."""
 
 _POOL: Final = 4
 """Cells per pool of a pooling indexer whose file's ratio is not known: the published ratio."""
 
-_ROTATION: Final = 4 * 64 * 64
-"""Rotation matrix of a quantised cache, f32."""
+_V_ROTATION: Final = 4 * 64 * 64
+"""Rotation matrix of a quantised V cache, f32."""
 
 _NO_MIXED_ARCHS: Final = frozenset(("cogvlm", "deepseek4", "granite-switch", "eagle3", "dflash", "gemma4-assistant"))
 """Architectures without a graph for token and embedding rows in one batch (``llm_arch_supports_mixed_batch``,
 src/llama-arch.cpp, b11434)."""
 
 
-class Part(Enum):
-    """What of a block a device computes."""
-
-    WHOLE = "whole"
-    """All of it, experts of the host included if their weights are staged."""
-    AWAY = "away"
-    """All but the multiplies with routed experts, whose results come from elsewhere."""
-    EXPERTS = "experts"
-    """Only the multiplies with routed experts of another device's block."""
-    COPY = "copy"
-    """Nothing, but its own inputs are copied to the device that computes the block (host only)."""
-
-
 @dataclass(frozen=True, slots=True)
-class Step:
-    """One block on one device; ``staged`` holds ``(tensor name, bytes)`` of host weights it copies in."""
-
-    block: int
-    part: Part = Part.WHOLE
-    staged: tuple[tuple[str, int], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Everything one device computes.
+class Plan:
+    """Who holds what, for one graph.
 
     Args:
-        first: it holds block 0 and so receives the embedding rows.
-        cuda: fusions and f16 copies of the CUDA (and HIP) backend.
-        host: the graph's inputs are its own.
-        handed: its first block follows one of another device, which also computes that block's first norm: a step
-            without weights stays with the device before it (pass 2 of ``ggml_backend_sched_split_graph``).
+        steps: blocks with their places; equal neighbours are left out where they would only repeat.
+        output: device of the output layer; ``head`` of its weight.
+        devices: all that take part, the host last.
+        cuda: those with the fusions and f16 copies of the CUDA (and HIP) backend.
+        offload: device that multiplies host weights of large batches.
+        forced: llama.cpp's own assignments hold: norms of models that are wholly on devices stay with their block
+            (``graph_get_cb``, src/llama-context.cpp, b11434), attention over a host cache ends there. A run without
+            allocation drops them (``ggml_backend_sched_reserve_size`` resets, ggml/src/ggml-backend.cpp).
+        all_on_devices: every layer is on a device.
+        zeros: sparse blocks left out of ``steps`` by device: their leaves of zeros are there all the same.
         copies: how often inputs are kept (4 under pipeline parallelism).
-        tail: block of the host right before the device's first: its last sums are computed here.
     """
 
-    steps: tuple[Step, ...]
-    first: bool
-    has_output: bool
-    cuda: bool
-    host: bool = False
-    handed: bool = False
+    steps: tuple[tuple[int, Place], ...]
+    output: str
+    head: str
+    devices: tuple[str, ...]
+    cuda: tuple[str, ...] = ()
+    offload: str | None = None
+    forced: bool = True
+    all_on_devices: bool = True
+    zeros: tuple[tuple[str, int], ...] = ()
     copies: int = 1
-    tail: int | None = None
+
+
+_RESIDUAL_FIRST_ARCHS: Final = frozenset(("jamba", "lfm2", "lfm2moe"))
+"""Architectures that add a block's output to the residual, not the other way round (src/models/*.cpp, b11434)."""
+
+
+_NO_ROPE_ARCHS: Final = frozenset(("jamba", "nemotron_h", "nemotron_h_moe", "kimi-linear", "kimi-k3", "glm5-next"))
+"""Architectures without rotary positions (``llama_model_rope_type``, src/llama-model.cpp, b11434)."""
+
+
+_NORMED_WEIGHTS_ARCHS: Final = frozenset(
+    (
+        "arctic", "dbrx", "ernie4_5-moe", "gemma4", "granite", "granitehybrid", "granitemoe", "granite_swa", "grok",
+        "grovemoe", "hunyuan-moe", "kimi-linear", "lfm2moe", "llama", "maple", "mellum", "mimo2", "minimax-01",
+        "minimax-m2", "mistral3", "phimoe", "qwen35moe", "qwen3moe", "qwen3next", "qwen3vlmoe", "qwen4exp", "rnd1",
+        "smallthinker",
+    )
+)  # fmt: skip
+"""Architectures that always make expert weights sum to one; others do as ``expert_weights_norm`` says
+(``build_moe_ffn`` calls in src/models/*.cpp, b11434)."""
+
+
+def _k_rotation(head: int) -> int:
+    """Bytes of the rotation matrix of a quantised K cache: the largest power of two that divides the head, squared
+    (src/llama-kv-cache.cpp:340-348, b11434)."""
+    return 4 * (head & -head) ** 2
 
 
 class GraphModel:
@@ -84,21 +93,34 @@ class GraphModel:
 
     def __init__(self, model: Model) -> None:
         self.model = model
-        shapes: list[dict[str, tuple[int, ...]]] = [{} for _ in model.layers]
+        self.blocks = tuple(Block(layer, {}, {}, {}) for layer in model.layers)
+        self.outside: dict[str, int] = {}
         for tensor in model.tensors:
-            if tensor.layer is not None:
-                name = tensor.name.split(".", 2)[2].removesuffix(".weight")
-                shapes[tensor.layer][name] = tensor.shape
-        self.blocks = tuple(Block(layer, s) for layer, s in zip(model.layers, shapes, strict=True))
+            if tensor.layer is None:
+                self.outside[tensor.name] = tensor.n_bytes
+                continue
+            name = tensor.name.split(".", 2)[2].removesuffix(".weight")
+            self.blocks[tensor.layer].shapes[name] = tensor.shape
+            self.blocks[tensor.layer].sizes[name] = tensor.n_bytes
+            self.blocks[tensor.layer].types[name] = tensor.type
         known: dict[object, int] = {}
         self.kinds = tuple(
             known.setdefault((tuple(b.shapes.items()), b.layer.kind, b.layer.window, b.layer.n_expert_used), i)
             for i, b in enumerate(self.blocks)
         )
+        self.scaled_weights = dict(model.metadata).get(f"{model.arch}.expert_weights_scale") not in (None, 0.0, 1.0)
+        flag = dict(model.metadata).get(f"{model.arch}.expert_weights_norm", False)
+        self.normed_weights = bool(flag) or model.arch in _NORMED_WEIGHTS_ARCHS
         self.n_top_k = self._number("attention.indexer.top_k")
         self.n_groups = self._number("expert_group_count")
         self.lookup_width = self._lookup_width()
         indexed = any(b.layer.indexer_k and b.layer.kind is AttentionKind.MLA for b in self.blocks)
+        self.leafy = tuple(
+            ("indexer.q_proj" in b.shapes or "indexer.attn_q_b" in b.shapes)
+            or (indexed and b.layer.kind is AttentionKind.MLA)
+            for b in self.blocks
+        )
+        """Blocks with leaves of zeros that they write into masks."""
         self.sparse = indexed * sum(b.layer.kind is AttentionKind.MLA and not b.layer.nextn for b in self.blocks)
         pooled = [b.layer for b in self.blocks if "indexer.q_proj" in b.shapes]
         ratios = [layer.compress_ratio for layer in pooled if layer.compress_ratio]
@@ -107,6 +129,7 @@ class GraphModel:
         )
         self.pool = ratios[0] if ratios else _POOL * bool(pooled)
         self.hyper = max(self._number("hyper_connection.count"), 1)
+        self.heads = {b.layer.window: b.layer.head_k for b in self.blocks if b.layer.n_embd_k}
         self.windows = tuple(sorted({b.layer.window for b in self.blocks if not b.layer.nextn}))
 
     def _lookup_width(self) -> int:
@@ -120,100 +143,79 @@ class GraphModel:
         value = dict(self.model.metadata).get(f"{self.model.arch}.{key}")
         return value if isinstance(value, int) else 0
 
-    def shortened(self, steps: Sequence[Step]) -> tuple[Step, ...]:
-        """Steps that matter: memory repeats after the second time that two kinds of blocks meet."""
-        seen: dict[tuple[object, ...], int] = {}
-        kept, before = [], None
-        for place, step in enumerate(steps):
-            kind = (self.kinds[step.block], step.part, step.staged)
-            meeting = (before, kind)
-            seen[meeting] = seen.get(meeting, 0) + 1
-            if seen[meeting] <= 2 or place >= len(steps) - 2:
-                kept.append(Step(self.kinds[step.block], step.part, step.staged))
-            before = kind
+    def shortened(self, places: Sequence[tuple[int, Place]], *, staged: bool) -> tuple[tuple[int, Place], ...]:
+        """Blocks that matter: memory repeats after the second time that two kinds of blocks meet.
+
+        Args:
+            staged: host weights are copied to a device, so blocks whose host weights differ in size are not alike.
+        """
+        alike: dict[object, int] = {}
+        seen: dict[object, int] = {}
+        kept: list[tuple[int, Place]] = []
+        before: object = None
+        for order, (i, place) in enumerate(places):
+            sizes = self._host_sizes(i, place) if staged else ()
+            step = (self.kinds[i], place, sizes)
+            seen[before, step] = seen.get((before, step), 0) + 1
+            if seen[before, step] <= 2 or order >= len(places) - 2:
+                kept.append((alike.setdefault(step, i), place))
+            before = step
         return tuple(kept)
 
-    def buffer(self, shape: Shape, settings: Settings, job: Job) -> dict[str, int]:
-        """Bytes alive at the peak by label; they sum to the compute buffer of the device."""
-        env = self._env(shape, settings, job)
-        x = self._enter(env, job)
-        copied: set[int] = set()
-        normed = env.tape.foreign("activations", x.size, key=x.key) if job.handed and env.hyper == 1 else None
-        for place, step in enumerate(job.steps):
-            block, staged = self.blocks[step.block], dict(step.staged)
-            window = block.layer.window
-            if step.part is Part.COPY:
-                if window not in copied and attends(block):
-                    given = env.inputs[window]
-                    env.tape.store(env.positions, given.k_indices, given.v_indices, given.mask)
-                    env.tape.store(env.indexer_mask, *env.entries.values())
-                    copied.add(window)
-            elif step.part is Part.EXPERTS:
-                experts_only(env, block, staged)
-            else:
-                last = job.has_output and place == len(job.steps) - 1
-                env.handed = normed if place == 0 else None
-                x = block_steps(env, block, x, staged, on_cpu=step.part is Part.AWAY, last=last)
-        env.tape.store(*env.zeros, env.lookup)
-        if job.has_output:
-            env.n = shape.n_outputs
-            self._logits(env, x)
-        elif job.host:
-            env.tape.store(x)
-        return env.tape.replay(ALIGNMENT, job.copies)
+    def _host_sizes(self, i: int, place: Place) -> tuple[int, ...]:
+        if place.device == HOST:
+            return tuple(self.blocks[i].sizes.values())
+        return tuple(self.blocks[i].sizes[name] for name, device in place.elsewhere if device == HOST)
 
-    def _enter(self, env: Env, job: Job) -> Node:
-        """What a device starts with: rows of another device, or of the embedding.
+    def buffers(self, shape: Shape, settings: Settings, plan: Plan) -> dict[str, dict[str, int]]:
+        """Bytes alive at the peak by device and label; they sum to the device's compute buffer."""
+        env = self._env(shape, settings, plan)
+        x = self._enter(env)
+        last_of = {place.device: order for order, (i, place) in enumerate(plan.steps) if self.leafy[i]}
+        left_out = dict(plan.zeros)
+        for order, (i, place) in enumerate(plan.steps):
+            block = self.blocks[i]
+            env.enter(block, place)
+            env.spare_zeros = left_out.get(place.device, 0) if last_of.get(place.device) == order else 0
+            narrow = order == len(plan.steps) - 1 and "hc_ffn_fn" not in block.shapes
+            x = block_steps(env, block, x, last=narrow)
+        self._logits(env, x, plan)
+        return replay(env.tape, plan.devices, cuda=plan.cuda, copies=plan.copies)
 
-        ``build_inp_embd`` (src/llama-graph.cpp, b11434) also builds the branch for mixed token and embedding
-        rows. It never runs, but is allocated: the copy of the embedding input on the device of block 0, which
-        nobody reads, is never freed.
+    def _enter(self, env: Env) -> Node:
+        """Rows of the embedding, and the branch for mixed token and embedding rows.
+
+        ``build_inp_embd`` (src/llama-graph.cpp, b11434): that branch never runs, but is allocated; its copy of the
+        embedding input, which nobody reads, is never freed.
         """
         rows, tape = 4 * env.n_embd * env.n, env.tape
+        table = tape.stored("weights", 0, HOST, weight=True)
+        x = tape.op("embedding rows", rows, tape.leaf("inputs", 4 * env.n), key=(env.n_embd, env.n), weight=table)
+        tape.view(tape.leaf("embedding rows", rows))
         mixed = self.model.arch not in _NO_MIXED_ARCHS
-        lookup = 4 * self.lookup_width * env.n
-        if not job.host:
-            x = tape.foreign("activations", rows, key=(env.n_embd, env.n))
-            if job.first and mixed and not lookup:
-                copy = tape.op("unused input branch", rows, tape.foreign("inputs", rows))
-                tape.view(copy, tape.foreign("inputs", rows), tape.foreign("inputs", 8 * env.n))
-            elif job.tail is not None:
-                x = tail_of(env, self.blocks[job.tail])
-            env.lookup = tape.foreign("lookup rows", lookup)
-            tape.store(*env.zeros, env.lookup)
-            return matrix(env, env.hyper * env.n_embd, x) if env.hyper > 1 else x
-        embedding, second = tape.foreign("embedding rows", rows), tape.foreign("embedding rows", rows * mixed)
-        tape.hold(embedding, second, env.positions, env.outputs, env.indexer_mask, *env.entries.values())
-        for given in env.inputs.values():
-            tape.hold(given.k_indices, given.v_indices, given.mask)
-        x = tape.op("embedding rows", rows, key=(env.n_embd, env.n))
-        if mixed:
-            branch = tape.op("embedding rows", rows)
-            if job.first or lookup:
-                tape.view(tape.op("unused input branch", rows, second), branch)
-            else:
-                tape.store(second, branch)
-        if lookup:
-            tape.store(tape.op("lookup rows", lookup))
-        if not job.first:
-            tape.store(x)
-        return x
+        second = tape.op("embedding rows", rows, tape.leaf("inputs", 4 * env.n), weight=table) if mixed else None
+        if self.lookup_width:
+            env.lookup = tape.op("lookup rows", 4 * self.lookup_width * env.n, weight=table)
+        if second:
+            target = tape.op("unused input branch", rows, tape.leaf("embedding rows", rows))
+            tape.write(target, second, tape.leaf("inputs", 8 * env.n))
+        tape.expand()
+        return matrix(env, env.hyper * env.n_embd, x) if env.hyper > 1 else x
 
-    def _logits(self, env: Env, x: Node) -> None:
-        """The last norm, or the last mix of parallel streams, and the multiply with the output matrix.
-
-        With parallel streams some tensors are kept to the end, for the holes they leave in llama.cpp's buffer:
-        never under and at most 14 % over its figure on the two published models that have them.
-        """
-        size = 4 * self.model.n_vocab * env.n
+    def _logits(self, env: Env, x: Node, plan: Plan) -> None:
+        """The last norm, or the last mix of parallel streams, and the multiply with the output matrix."""
+        tape = env.tape
+        head = tape.stored("weights", self._head_bytes(), plan.head, weight=True)
+        small = tape.stored("weights", 4 * env.n_embd, plan.output, weight=True)
         if env.hyper == 1:
-            env.tape.op("logits", size, norm(env, x))
-            return
-        wide = fresh(env, x.size, x)
-        product = fresh(env, x.size, x, matrix(env, env.hyper, env.tape.view(wide)))
-        row = norm(env, matrix(env, env.n_embd, env.tape.view(product)))
-        kept = (x,) if any("hc_ffn_up" in b.shapes for b in self.blocks) else ()
-        env.tape.store(env.tape.op("logits", size, row), wide, product, *kept)
+            scaled = inplace(env, x)
+            row = tape.op(x.label, x.size, scaled, key=x.key, inplace=True, weight=small, batch=env.n)
+        else:
+            row = last_row(env, self.blocks[plan.steps[-1][0]], x, small)
+        tape.op("logits", 4 * self.model.n_vocab * env.n, row, weight=head, batch=env.n)
+
+    def _head_bytes(self) -> int:
+        return self.outside.get("output.weight") or self.outside.get("token_embd.weight", 0)
 
     def masks(self, shape: Shape, settings: Settings) -> dict[str, int]:
         """Bytes of the attention masks, by name (``build_attn_inp_kq_mask``, src/llama-graph.cpp, b11434)."""
@@ -232,34 +234,35 @@ class GraphModel:
             return -(-cells[0] * shape.n_stream // self.pool)
         return cells[0] if self.sparse else entries.get(CSA_RATIO, 0)
 
-    def _env(self, shape: Shape, settings: Settings, job: Job) -> Env:
-        tape, n = Tape(), shape.n_tokens
-        quantised = is_quantised(settings.type_k), is_quantised(settings.type_v)
+    def _env(self, shape: Shape, settings: Settings, plan: Plan) -> Env:
+        tape, n = Tape(plan.offload), shape.n_tokens
         cells = self._cells(shape, settings)
         v_rows = 1 if shape.flash_attn else max(b.layer.n_embd_v for b in self.blocks)
         inputs = {
             window: Inputs(
-                tape.foreign("inputs", 8 * n),
-                tape.foreign("inputs", 8 * n * v_rows),
-                tape.foreign(name, size),
-                (tape.foreign("inputs", _ROTATION), tape.foreign("inputs", _ROTATION)),
+                tape.leaf("inputs", 8 * n),
+                tape.leaf("inputs", 8 * n * v_rows),
+                tape.leaf(name, size),
+                (tape.leaf("inputs", _k_rotation(self.heads.get(window, 64))), tape.leaf("inputs", _V_ROTATION)),
             )
             for window, (name, size) in zip(cells, self.masks(shape, settings).items(), strict=True)
         }
-        sparse, width = self.sparse, 2 if shape.flash_attn else 4
+        width = 2 if shape.flash_attn else 4
         entries = {r: compressed_cells(shape.n_ctx_seq, r) for r in self.ratios}
-        lowest = 4 * n * min(max(cells.values(), default=0), self.n_top_k)
+        block, place = self.blocks[0], Place(HOST, HOST)
         return Env(
-            tape=tape, n=n, n_seq=shape.n_seq, n_embd=self.model.n_embd, n_stream=shape.n_stream,
-            n_ctx_seq=shape.n_ctx_seq,
+            tape=tape, n=n, n_seq=shape.n_seq, n_copies=1 + shape.n_rollback, n_embd=self.model.n_embd,
+            n_stream=shape.n_stream, n_ctx_seq=shape.n_ctx_seq, n_outputs=shape.n_outputs,
             n_top_k=self.n_top_k, n_groups=self.n_groups, pool=self.pool, hyper=self.hyper,
-            lookup=tape.foreign("lookup rows", 0),
-            positions=tape.foreign("inputs", 4 * n),
-            outputs=tape.foreign("inputs", 4 * shape.n_outputs), n_outputs=shape.n_outputs,
+            residual_first=self.model.arch in _RESIDUAL_FIRST_ARCHS, rope=self.model.arch not in _NO_ROPE_ARCHS,
+            normed_weights=self.normed_weights, scaled_weights=self.scaled_weights,
+            positions=tape.leaf("inputs", 4 * n), outputs=tape.leaf("inputs", 4 * shape.n_outputs),
             inputs=inputs, cells={window: count * shape.n_stream for window, count in cells.items()},
-            flash_attn=shape.flash_attn, f16_copies=job.cuda and any(quantised), fused_sum=job.cuda,
-            rotated_k=quantised[0], rotated_v=quantised[1],
-            entries={r: tape.foreign(f"mask compressed 1/{r}", width * found * n) for r, found in entries.items()},
-            indexer_mask=tape.foreign("mask indexer", 2 * n * self._indexed(shape, cells, entries)),
-            zeros=[] if job.host else [tape.foreign("indexer top k", lowest) for _ in range(sparse)],
+            k_type=settings.type_k, v_type=settings.type_v, flash_attn=shape.flash_attn,
+            end_on_host=plan.forced and not settings.kv_offload,
+            cuda=plan.cuda, pinned_norms=plan.forced and (plan.all_on_devices or n < _PINNED_BELOW),
+            rotated_k=is_quantised(settings.type_k), rotated_v=is_quantised(settings.type_v),
+            entries={r: tape.leaf(f"mask compressed 1/{r}", width * found * n) for r, found in entries.items()},
+            indexer_mask=tape.leaf("mask indexer", 2 * n * self._indexed(shape, cells, entries)),
+            block=block, place=place,
         )  # fmt: skip

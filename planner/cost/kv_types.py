@@ -6,7 +6,7 @@ from typing import Final
 
 from planner.errors import OptionError
 
-_BLOCK: Final[dict[str, tuple[int, int]]] = {
+BLOCK: Final[dict[str, tuple[int, int]]] = {
     "f32": (1, 4), "f16": (1, 2), "bf16": (1, 2),
     "q8_0": (32, 34), "q5_1": (32, 24), "q5_0": (32, 22), "q4_1": (32, 20), "q4_0": (32, 18), "iq4_nl": (32, 18),
 }  # fmt: skip
@@ -15,7 +15,7 @@ _BLOCK: Final[dict[str, tuple[int, int]]] = {
 
 
 def is_quantised(kind: str) -> bool:
-    return _BLOCK[kind][0] > 1
+    return BLOCK[kind][0] > 1
 
 
 def row_bytes(kind: str, n_elements: int) -> int:
@@ -24,9 +24,9 @@ def row_bytes(kind: str, n_elements: int) -> int:
     Raises:
         OptionError: a type that a cache cannot have, or a row that is not whole blocks.
     """
-    if kind not in _BLOCK:
-        raise OptionError("KV cache type", expected=" ".join(_BLOCK), found=repr(kind))
-    n_block, n_bytes = _BLOCK[kind]
+    if kind not in BLOCK:
+        raise OptionError("KV cache type", expected=" ".join(BLOCK), found=repr(kind))
+    n_block, n_bytes = BLOCK[kind]
     if n_elements % n_block:
         raise OptionError(
             f"KV cache type {kind}",

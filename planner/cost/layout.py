@@ -8,12 +8,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+from planner.cost.tape import HOST
 from planner.errors import OptionError
 from planner.facts.machine import DriverModel, Gpu, Machine
 from planner.plans.settings import Settings, SplitMode
-
-HOST = "CPU"
-"""Id of host memory, as llama.cpp names the device."""
 
 
 def _f32(value: float) -> float:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from planner.cost.attention import grouped_query, latent
 from planner.cost.blocks import Block, Env
+from planner.cost.compressed import compressed
 from planner.cost.recurrent import delta_net, lightning, short_conv, state_space
-from planner.cost.sparse import compressed
 from planner.cost.tape import Node
 from planner.facts.model import AttentionKind
-
-
-def attends(block: Block) -> bool:
-    """Whether a block reads a cache, its own or another block's."""
-    return block.layer.n_embd_k > 0 or block.layer.kind is AttentionKind.SHARED
 
 
 def has_mixer(block: Block) -> bool:
@@ -23,13 +18,17 @@ def has_mixer(block: Block) -> bool:
     )
 
 
-def mixer(env: Env, block: Block, x: Node) -> Node:
-    """What reads across tokens."""
+def mixer(env: Env, block: Block, x: Node, before: tuple[Node, Node] | None) -> Node:
+    """What reads across tokens.
+
+    Args:
+        before: a state that was gathered before ``x`` (``rows_first``).
+    """
     shapes = block.shapes
-    if "shortconv.in_proj" in shapes:
-        return short_conv(env, block, x)
-    if "ssm_in" in shapes:
-        return state_space(env, block, x)
+    if before and "shortconv.in_proj" in shapes:
+        return short_conv(env, block, x, before)
+    if before:
+        return state_space(env, block, x, before)
     if block.layer.kind is AttentionKind.RECURRENT and "ssm_conv1d" in shapes and "ssm_dt.bias" in shapes:
         return delta_net(env, block, x)
     if block.layer.kind is AttentionKind.RECURRENT and "attn_qkv" in shapes and "ssm_conv1d" not in shapes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.cost import compute_buffer, overhead
-from planner.cost.graph import GraphModel, Job
+from planner.cost.graph import GraphModel, Plan
 from planner.cost.host import host_model, pins
 from planner.cost.kv_cache import KvTable
 from planner.cost.layout import HOST, Span, active_devices, known_gpus, layer_devices, spans, split_shares, used_before
@@ -32,8 +32,8 @@ class CostModel:
         self._weights: dict[tuple[object, ...], WeightTable] = {}
         self._kv: dict[tuple[object, ...], KvTable] = {}
         self._spans: dict[tuple[object, ...], tuple[Span, ...]] = {}
-        self._jobs: dict[tuple[object, ...], tuple[tuple[str, Job], ...]] = {}
-        self._compute: dict[tuple[object, ...], tuple[Term, ...]] = {}
+        self._plans: dict[tuple[object, ...], Plan] = {}
+        self._compute: dict[tuple[object, ...], dict[str, tuple[Term, ...]]] = {}
 
     def memory(self, settings: Settings, *, compute: bool = True) -> Memory:
         """Bytes per named device and on the host; without ``compute`` a cheap lower bound.
@@ -137,19 +137,15 @@ class CostModel:
     def _compute_terms(self, settings: Settings, shape: Shape) -> dict[str, tuple[Term, ...]]:
         """Replays are kept: only what the graph depends on makes a new one."""
         table, layout = self._table(settings), self.spans(settings)
-        offload = compute_buffer.offloads(settings, shape, self._gpus)
         piped = compute_buffer.pipelined(settings, self.model.n_layer)
-        place = (settings.override_tensor, settings.n_cpu_moe, layout, overhead.drafts(settings), offload, piped)
-        if place not in self._jobs:
-            self._jobs[place] = compute_buffer.plan_jobs(self._graph, table, layout, settings, self._gpus, offload)
-        jobs = self._jobs[place]
-        found: dict[str, tuple[Term, ...]] = {}
-        for device, job in jobs:
-            key = (shape, job, settings.type_k, settings.type_v, settings.swa_full)
-            if key not in self._compute:
-                self._compute[key] = compute_buffer.compute_terms(self._graph, shape, settings, job)
-            found[device] = self._compute[key]
-        return found
+        place = (settings.override_tensor, settings.n_cpu_moe, layout, settings.kv_offload, settings.op_offload, piped)
+        if place not in self._plans:
+            self._plans[place] = compute_buffer.graph_plan(self._graph, table, layout, settings, self._gpus, self.tool)
+        plan = self._plans[place]
+        key = (shape, plan, settings.type_k, settings.type_v, settings.swa_full, settings.kv_offload)
+        if key not in self._compute:
+            self._compute[key] = compute_buffer.compute_terms(self._graph, shape, settings, plan)
+        return self._compute[key]
 
     def _expert_cache(self, settings: Settings) -> dict[str, tuple[Term, ...]]:
         """``--moe-cache-mib`` over the devices whose own blocks keep all experts on the host.

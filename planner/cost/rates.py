@@ -10,6 +10,8 @@ from typing import Final
 
 from planner.facts.machine import Backend, Cpu, Gpu, Machine
 from planner.facts.reading import Reading, Source
+from planner.plans.settings import LoadMode, Settings
+from planner.plans.speed import Resource
 
 RAM_SHARE: Final = 0.5
 """Share of RAM read bandwidth that expert multiplies reach in decode: 47 of 95.6 GB/s (qwen3-30b-a3b, 16
@@ -41,6 +43,9 @@ rate (qwen3-30b-a3b, ubatch 512, RTX 3090 Ti, 2,331 tok/s published)."""
 CORE_FLOPS: Final = {"avx512f": 6.8e10, "avx2": 3.5e10, "neon": 3.0e10}
 """Multiply rate of one core in a batch: 1.1 TFLOP/s over 16 AVX-512 cores (b11434, ``--no-op-offload``);
 AVX2 and NEON assumed at about half."""
+
+UNPACKED_SHARE: Final = 0.7
+"""Share of a core's multiply rate that is left without repacked weights; assumed."""
 
 OTHER_CORE_FLOPS: Final = 1e10
 
@@ -122,19 +127,29 @@ def rates_of(machine: Machine) -> Rates:
     )
 
 
-def assumed_rates(rates: Rates, devices: tuple[str, ...]) -> tuple[str, ...]:
-    """Words for every rate a plan on ``devices`` would have to assume, e.g. ``"RAM 50 GB/s"``."""
-    named = [("RAM", rates.ram)]
-    for device in devices:
-        gpu = rates.gpus[device]
-        named += [(f"{device} memory", gpu.memory), (f"{device} pinned link", gpu.pinned)]
-        named += [(f"{device} pageable link", gpu.pageable)]
-    words = [f"{name} {r.value / 1e9:,.0f} GB/s" for name, r in named if r.source is Source.ASSUMED]
-    words += [
-        f"{device} {rates.gpus[device].f16.value / 1e12:,.0f} TFLOP/s"
-        for device in devices
-        if rates.gpus[device].f16.source is Source.ASSUMED
-    ]
-    if not devices:
-        words.append(f"{rates.core_flops.value / 1e9:,.0f} GFLOP/s per core")
-    return tuple(words)
+def behind(rates: Rates, settings: Settings) -> dict[Resource, tuple[tuple[str, Reading], ...]]:
+    """Per resource, the named rates that its seconds come from under these settings; never empty."""
+    gpus = [(device, rates.gpus[device]) for device in settings.devices]
+    pinned = settings.load_mode is LoadMode.NONE
+    link = tuple(
+        (f"{d} {'pinned' if pinned else 'pageable'} link", g.pinned if pinned else g.pageable) for d, g in gpus
+    )
+    ram, cores = ("RAM", rates.ram), ("one core", rates.core_flops)
+    return {
+        Resource.RAM: (ram,),
+        Resource.GPU: tuple((f"{d} memory", g.memory) for d, g in gpus) or (ram,),
+        Resource.PCIE: link[:1] or (ram,),
+        Resource.DISK: (("disk", rates.disk),),
+        Resource.COMPUTE: tuple((f"{d} f16", g.f16) for d, g in gpus) or (cores,),
+    }
+
+
+def assumed_rates(rates: Rates, settings: Settings, *, pages: bool) -> tuple[str, ...]:
+    """Words for every rate that a plan rests on and that is assumed, e.g. ``"RAM 50 GB/s"``."""
+    found = []
+    for resource, named in behind(rates, settings).items():
+        if resource is Resource.DISK and not pages:
+            continue
+        unit, scale = ("TFLOP/s", 1e12) if resource is Resource.COMPUTE else ("GB/s", 1e9)
+        found += [f"{name} {r.value / scale:,.3g} {unit}" for name, r in named if r.source is Source.ASSUMED]
+    return tuple(dict.fromkeys(found))

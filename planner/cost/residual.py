@@ -1,59 +1,63 @@
-"""One whole block around its residual stream, and the part of a block that runs on the next device."""
+"""One whole block around its residual stream."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Final
 
-from planner.cost.blocks import Block, Env, fresh, inplace, matrix, norm
-from planner.cost.experts import feed_forward, has_feed_forward, weighted_sum
+from planner.cost.blocks import Block, Env, inplace, matrix, norm
+from planner.cost.experts import feed_forward, has_feed_forward, side_by_side
+from planner.cost.hyper import Widen, looked_up, mixed_in
 from planner.cost.mixers import has_mixer, mixer
+from planner.cost.recurrent import rows_first
 from planner.cost.tape import Node
 
-
-def tail_of(env: Env, block: Block) -> Node:
-    """The end of a block whose weights are on the host: no weight, so it runs where the next block is.
-
-    The scheduler moves steps without weights up to the device behind them (pass 2 of
-    ``ggml_backend_sched_split_graph``, ggml/src/ggml-backend.cpp, b11434).
-    """
-    residual = env.tape.foreign("activations", 4 * env.n_embd * env.n, key=(env.n_embd, env.n))
-    if "ffn_down_exps" in block.shapes and "ffn_down_shexp" not in block.shapes:
-        return inplace(env, weighted_sum(env, block), residual)
-    out = env.tape.foreign("activations", residual.size, key=residual.key)
-    return inplace(env, out, residual)
+_NORMS: Final = {"attn": ("attn_norm",), "ffn": ("ffn_norm", "post_attention_norm", "attn_norm")}
+"""Names of the norm before a mixer and before an FFN; a block of one function has one norm."""
 
 
-def block_steps(env: Env, block: Block, x: Node, staged: Mapping[str, int], *, on_cpu: bool, last: bool) -> Node:
+def block_steps(env: Env, block: Block, x: Node, *, last: bool) -> Node:
     """One block with its residuals; the last one keeps only the rows that are output."""
-    mixed = None
+    if "ple_key" in block.shapes:
+        x = looked_up(env, block, x)
+    mixed: Node | None = None
     if has_mixer(block):
-        mixed = mixer(env, block, inplace(env, env.handed) if env.handed else _narrowed(env, block, x, "attn"))
+        before = rows_first(env, block)
+        row, widen = _narrowed(env, block, x, "attn")
+        mixed = mixer(env, block, row, before)
     if last:
         env.n = env.n_outputs
         mixed = matrix(env, env.n_embd, mixed, env.outputs) if mixed else None
         x = matrix(env, env.hyper * env.n_embd, x, env.outputs)
-    residual = _widened(env, mixed, x) if mixed else x
-    if not has_feed_forward(block):
-        return residual
-    out = feed_forward(env, block, _narrowed(env, block, residual, "ffn"), staged, on_cpu=on_cpu)
-    return _widened(env, out, residual)
+    if mixed:
+        if "ffn_norm" in block.sizes and "post_attention_norm" in block.sizes:
+            mixed = norm(env, mixed, "post_attention_norm")
+        x = widen(mixed, x)
+    return _fed_forward(env, block, x) if has_feed_forward(block) else x
 
 
-def _narrowed(env: Env, block: Block, x: Node, place: str) -> Node:
-    """The row a mixer or FFN reads: the norm of the residual, or the mean of its parallel streams.
-
-    ``build_hc_mix`` (src/models/qwen4exp.cpp) and ``build_hc_pre`` (src/models/deepseek4.cpp), b11434.
-    """
-    if env.hyper == 1:
-        return norm(env, x)
-    wide = fresh(env, x.size, x)
-    if f"hc_{place}_up" in block.shapes:
-        low = inplace(env, matrix(env, block.width(f"hc_{place}_down"), env.tape.view(wide)))
-        return matrix(env, env.n_embd, env.tape.view(wide), matrix(env, env.hyper * env.n_embd, low))
-    weights = matrix(env, block.width(f"hc_{place}_fn"), env.tape.view(wide))
-    return norm(env, matrix(env, env.n_embd, x, weights))
+def _fed_forward(env: Env, block: Block, x: Node) -> Node:
+    if "pre_ffw_norm_2" in block.sizes:
+        out, widen = side_by_side(env, block, x), _sum_of(env)
+    else:
+        row, widen = _narrowed(env, block, x, "ffn")
+        out = feed_forward(env, block, row)
+    if "post_ffw_norm" in block.sizes:
+        out = norm(env, out, "post_ffw_norm")
+    out = widen(out, x)
+    return inplace(env, out, w="layer_output_scale") if "layer_output_scale" in block.sizes else out
 
 
-def _widened(env: Env, out: Node, x: Node) -> Node:
-    """A residual sum, over all parallel streams if there are several."""
-    return inplace(env, out, x) if env.hyper == 1 else matrix(env, env.hyper * env.n_embd, out, x)
+def _narrowed(env: Env, block: Block, x: Node, place: str) -> tuple[Node, Widen]:
+    """The row that a mixer or FFN reads, and what adds its result to the residual."""
+    if env.hyper > 1:
+        return mixed_in(env, block, x, place)
+    name = next((name for name in _NORMS[place] if name in block.sizes), None)
+    return norm(env, x, name), _sum_of(env)
+
+
+def _sum_of(env: Env) -> Widen:
+    def widen(out: Node, x: Node) -> Node:
+        terms = (x, out) if env.residual_first else (out, x)
+        return env.tape.op(out.label, x.size, *terms, key=x.key, inplace=True)
+
+    return widen

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from planner.cost import rates
 from planner.cost.kv_types import row_bytes
-from planner.cost.layout import HOST
 from planner.cost.rates import Rates
+from planner.cost.tape import HOST
 from planner.facts.machine import Backend, Machine
 from planner.facts.model import Model, Role
 from planner.facts.reading import Source
@@ -50,6 +50,8 @@ class Block:
     """Share of the experts that one token uses."""
     kv_elements: tuple[int, int]
     window: int
+    score_flop: float
+    """Floating-point operations of attention per query token and cached token."""
 
 
 class Group(NamedTuple):
@@ -93,7 +95,8 @@ def blocks_of(model: Model) -> tuple[Block, ...]:
             dense_bytes, dense_params, expert_bytes, expert_params = sums[layer.index]
             used = (layer.n_expert_used or model.n_expert_used) / max(model.n_expert, 1)
             kv = (layer.n_embd_k + layer.indexer_k, layer.n_embd_v + layer.indexer_v)
-            blocks.append(Block(dense_bytes, dense_params, expert_bytes, expert_params, used, kv, layer.window))
+            score = 2.0 * layer.n_head * (layer.head_k + layer.head_v) if layer.n_embd_k else 0.0
+            blocks.append(Block(dense_bytes, dense_params, expert_bytes, expert_params, used, kv, layer.window, score))
     return tuple(blocks)
 
 
@@ -103,7 +106,7 @@ class SpeedModel:
     def __init__(self, model: Model, machine: Machine, workload: Workload) -> None:
         self.workload = workload
         self.rates: Rates = rates.rates_of(machine)
-        self._pins = {gpu.id: gpu.backend is Backend.CUDA for gpu in machine.gpus}
+        self._backends = {gpu.id: gpu.backend or Backend.CUDA for gpu in machine.gpus}
         blocks = blocks_of(model)
         self._kinds = tuple(dict.fromkeys(blocks))
         self._kind_of = tuple(self._kinds.index(block) for block in blocks)
@@ -127,13 +130,13 @@ class SpeedModel:
         prefill = self._prefill(settings, groups, resident)
         work = self.workload
         turn_s = prefill.total + work.answer_tokens * decode.total
-        spread = self._spread(settings)
         both = Costs(
             *(
                 getattr(prefill, r.value) + work.answer_tokens * getattr(decode, r.value)
                 for r in (Resource.RAM, Resource.GPU, Resource.PCIE, Resource.DISK, Resource.COMPUTE)
             )
         )
+        spread = self._spread(both, settings)
         return Speed(
             decode_tps=_band(1.0 / decode.total, spread),
             prefill_tps=_band(work.prompt_tokens / prefill.total, spread),
@@ -176,7 +179,7 @@ class SpeedModel:
         prompt, first = self.workload.prompt_tokens, settings.devices[0] if settings.devices else None
         tokens = min(settings.n_ubatch, prompt)
         passes = ceil(prompt / settings.n_ubatch)
-        offload = first is not None and settings.op_offload and tokens >= OFFLOAD_TOKENS
+        offload = self._offloads(settings, tokens)
         copied, read, costs = 0.0, 0.0, Costs()
         for block, device, host_share, n in groups:
             touched = block.expert_bytes * (1.0 - (1.0 - block.used) ** tokens)
@@ -189,15 +192,26 @@ class SpeedModel:
             experts = 2.0 * n * block.expert_params * block.used
             per_expert = tokens * block.used
             dense_on = helper if device == HOST else device
+            attended = min(prompt / 2, block.window) if block.window else prompt / 2
             costs.compute += prompt * self._multiply_s(dense_on, 2.0 * n * block.dense_params, tokens)
+            costs.compute += prompt * self._multiply_s(device, n * block.score_flop * attended, tokens)
             costs.compute += prompt * self._multiply_s(helper, experts * share, per_expert)
             costs.compute += prompt * self._multiply_s(device, experts * (1.0 - share), per_expert)
         if copied and first is not None:
             link = self.rates.gpus[first]
-            pinned = settings.load_mode is LoadMode.NONE and self._pins[first] and not settings.no_host
+            pinned = (
+                settings.load_mode is LoadMode.NONE and self._backends[first] is Backend.CUDA and not settings.no_host
+            )
             costs.pcie = passes * copied / (link.pinned if pinned else link.pageable).value
+        if not settings.devices and not settings.repack:
+            costs.compute /= rates.UNPACKED_SHARE
         costs.disk = passes * read * (1.0 - resident) / self.rates.disk.value
         return costs
+
+    def _offloads(self, settings: Settings, tokens: int) -> bool:
+        """Whether multiplies with host weights run on the first device: RPC devices do not take them."""
+        takes = bool(settings.devices) and self._backends[settings.devices[0]] is not Backend.RPC
+        return takes and settings.op_offload and tokens >= OFFLOAD_TOKENS
 
     def _multiply_s(self, device: str, flop: float, rows: float) -> float:
         """Seconds of ``flop`` on a device when ``rows`` tokens share a weight."""
@@ -206,12 +220,11 @@ class SpeedModel:
         share = rates.PREFILL_SHARE * rows / (rows + rates.HALF_RATE_TOKENS)
         return flop / (self.rates.gpus[device].f16.value * share)
 
-    def _spread(self, settings: Settings) -> float:
-        used = [self.rates.ram]
-        for device in settings.devices:
-            gpu = self.rates.gpus[device]
-            used += [gpu.memory, gpu.pinned if settings.load_mode is LoadMode.NONE else gpu.pageable]
-        return max(SPREAD[reading.source] for reading in used)
+    def _spread(self, costs: Costs, settings: Settings) -> float:
+        """The width that the weakest rate deserves of those behind at least a tenth of the turn."""
+        behind = rates.behind(self.rates, settings)
+        heavy = [r for r in Resource if getattr(costs, r.value) >= 0.1 * costs.total]
+        return max(SPREAD[reading.source] for resource in heavy for _, reading in behind[resource])
 
 
 def _band(mid: float, spread: float) -> Band:

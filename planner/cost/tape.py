@@ -1,164 +1,136 @@
-"""The graph of one device as a list of steps, replayed through the allocator.
+"""The graph of one context as a list of steps, each with the device it must run on, if any.
 
-Mirrors ``ggml_gallocr_allocate_node`` (in-place reuse, views) and the copies of foreign inputs that
-``ggml_backend_sched_split_graph`` puts at the start of a split (ggml/src/ggml-backend.cpp, b11434).
+Mirrors what ``ggml_backend_sched_backend_id_from_cur`` reads off a tensor (ggml/src/ggml-backend.cpp, b11434);
+``schedule`` finds the other devices, ``replay`` allocates.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
+from enum import Enum
+from typing import Final
 
-from planner.cost.arena import Arena
+HOST: Final = "CPU"
+"""Id of host memory, as llama.cpp names the device."""
+
+OP_OFFLOAD_MIN_BATCH: Final = 32
+"""Batches from here on are computed on a GPU though the weight is on the host (``GGML_OP_OFFLOAD_MIN_BATCH``, #18535)."""
+
+
+class Kind(Enum):
+    """``LEAF``: no step makes it, it is in the buffer from the start. ``STORED``: a weight or a cache, in a buffer
+    of its own. ``VIEW``: looks into another tensor. ``WRITE``: a step that writes into another tensor."""
+
+    STEP = "step"
+    LEAF = "leaf"
+    STORED = "stored"
+    VIEW = "view"
+    WRITE = "write"
+    COPY = "copy"
+    KEEP = "keep"
 
 
 class Node:
-    """One tensor. ``root`` is the tensor a view looks into; ``foreign`` is copied in from elsewhere."""
+    """One tensor or step.
+
+    Args:
+        size: bytes; of a view, what a step would make of it.
+        span: bytes from its first to its last element: what a copy takes.
+        key: shape; in place, a step may take over a source of the same key that nobody else reads.
+    """
 
     __slots__ = (
-        "address", "born", "died", "foreign", "inplace", "key", "label", "owned", "readers", "root", "size",
-        "sources", "views",
+        "address", "born", "died", "extra", "home", "inplace", "keeps", "key", "kind", "label", "owned", "readers",
+        "root", "size", "sources", "span", "views", "weight",
     )  # fmt: skip
 
-    def __init__(self, label: str, size: int, sources: tuple[Node, ...], key: object = None) -> None:
-        self.label, self.size, self.sources, self.key = label, size, sources, key
-        self.inplace = self.foreign = self.owned = False
+    def __init__(self, kind: Kind, label: str, size: int, sources: tuple[Node, ...] = (), key: object = None) -> None:
+        self.kind, self.label, self.sources, self.key = kind, label, sources, key
+        self.size = self.span = size
+        self.home: str | None = None
         self.root: Node | None = None
-        self.readers = self.views = self.address = 0
+        self.keeps: tuple[Node, ...] = ()
+        self.inplace = self.owned = self.weight = False
+        self.extra = self.readers = self.views = self.address = 0
         self.born, self.died = -1, -1
 
 
 class Tape:
-    """Records steps in the order llama.cpp adds them; ``replay`` allocates them.
+    """Records steps in the order llama.cpp adds them.
 
-    A step that reads a host weight opens a new split. The copy of that weight, and all foreign inputs that
-    are first read in a split, are allocated at its start.
+    Args:
+        offload: device that multiplies host weights of large batches; None leaves them to the host.
     """
 
-    def __init__(self) -> None:
-        self._steps: list[Node] = []
-        self._opens: set[int] = set()
-        self._held: list[Node] = []
+    def __init__(self, offload: str | None = None) -> None:
+        self.steps: list[Node] = []
+        self._offload = offload
+        self._expanded = 0
 
-    def foreign(self, label: str, size: int, key: object = None) -> Node:
-        """A tensor of another device; it takes room from the split that first reads it."""
-        node = Node(label, size, (), key)
-        node.foreign = True
+    def leaf(self, label: str, size: int, key: object = None, *, given: bool = True) -> Node:
+        """A tensor that no step makes; an input of the graph, which is on the host, if ``given``."""
+        node = Node(Kind.LEAF, label, size, (), key)
+        node.home = HOST if given else None
+        return node
+
+    def stored(self, label: str, size: int, home: str, *, weight: bool = False) -> Node:
+        """A weight or cache in a buffer of its own on ``home``; a step elsewhere copies ``size`` bytes of it."""
+        node = Node(Kind.STORED, label, size)
+        node.home, node.weight = home, weight
         return node
 
     def op(
-        self, label: str, size: int, *sources: Node, key: object = None, inplace: bool = False, staged: int = 0
-    ) -> Node:
+        self, label: str, size: int, *sources: Node, key: object = None, inplace: bool = False,
+        weight: Node | None = None, batch: int = 0, home: str | None = None, extra: int = 0,
+    ) -> Node:  # fmt: skip
         """A step with a result of ``size`` bytes.
 
         Args:
-            key: shape; in place, a step may take over a source of the same key that nobody else reads.
-            staged: bytes of a host weight it reads.
+            weight: it is computed where this weight is, or on the offload device.
+            batch: rows of the step, as ``get_op_batch_size`` counts them (ggml/src/ggml-cuda/ggml-cuda.cu, b11434).
+            home: device it is forced onto.
+            extra: bytes that CUDA asks for behind the result.
         """
-        if staged:
-            sources = (self.foreign("staged host weights", staged), *sources)
-            self.split()
-        node = Node(label, size, sources, key)
-        node.inplace = inplace
-        self._steps.append(node)
+        if weight is not None:
+            sources = (weight, *sources)
+            home = home or self._weight_home(weight, batch)
+        node = Node(Kind.STEP, label, size, sources, key)
+        node.inplace, node.home, node.extra = inplace, home, extra
+        self.steps.append(node)
         return node
 
-    def view(self, source: Node, *others: Node, size: int = 0, key: object = None) -> Node:
-        """A reshape, permutation or part of a tensor, or a step that writes into it."""
-        node = Node(source.label, size or source.size, (source, *others), key)
+    def _weight_home(self, weight: Node, batch: int) -> str | None:
+        offloaded = weight.home == HOST and batch >= OP_OFFLOAD_MIN_BATCH
+        return self._offload if offloaded and self._offload else weight.home
+
+    def view(self, source: Node, *, size: int = 0, span: int = 0) -> Node:
+        """A reshape or permutation; a part of ``size`` bytes, strided over the whole tensor unless it has a ``span``."""
+        node = Node(Kind.VIEW, source.label, size or source.size, (source,), ("view", size or source.size))
+        node.span = span or source.span
         node.root = source.root or source
-        self._steps.append(node)
+        self.steps.append(node)
         return node
 
-    def store(self, *sources: Node) -> None:
-        """A step that writes into memory outside the graph (a cache)."""
-        self._steps.append(Node("store", 0, sources))
+    def write(self, target: Node, *sources: Node) -> Node:
+        """A step that writes into a tensor: where a cache is, elsewhere where the scheduler wants it."""
+        node = Node(Kind.WRITE, target.label, target.size, (*sources, target))
+        node.root = target.root or target
+        if node.root.kind is Kind.STORED:
+            node.home = node.root.home
+        self.steps.append(node)
+        return node
 
-    def hold(self, *nodes: Node) -> None:
-        """Inputs of the graph that are this device's own: there from the start, whoever reads them."""
-        self._held += nodes
+    def keep(self, *nodes: Node) -> None:
+        """CUDA keeps these to the end of the step before, which it fuses with earlier ones (``add_alloc_dep`` in
+        ``ggml_backend_cuda_graph_optimize``, ggml/src/ggml-cuda/ggml-cuda.cu, b11434)."""
+        self.steps[-1].keeps += nodes
 
-    def split(self) -> None:
-        """The next step opens a split."""
-        self._opens.add(len(self._steps))
+    def expand(self) -> None:
+        """All steps so far are in the graph (``ggml_build_forward_expand``); later ones come as they are needed."""
+        self._expanded = len(self.steps)
 
-    def replay(self, alignment: int, copies: int = 1) -> dict[str, int]:
-        """Bytes alive by label when the buffer is largest; with the holes between them they sum to its size.
-
-        Args:
-            copies: under pipeline parallelism, how often every input is kept: from the start and for good
-                (``sched->n_copies`` in ``ggml_backend_sched_split_graph``, b11434). Staged weights are no input.
-        """
-        order = self._with_inputs() if copies == 1 else self._with_copies(copies)
-        for node in order:
-            if node.root is not None:
-                node.root.views += 1
-            for source in node.sources:
-                source.readers += 1
-        arena = Arena(alignment)
-        peak, top = 0, 0
-        for step, node in enumerate(order):
-            _allocate(arena, node, step)
-            if arena.peak > peak:
-                peak, top = arena.peak, step
-            for source in node.sources:
-                _read(arena, source, step)
-        alive: dict[str, int] = {}
-        for node in order:
-            if 0 <= node.born <= top and (node.died < 0 or node.died >= top):
-                alive[node.label] = alive.get(node.label, 0) + node.size
-        alive["gaps"] = peak - sum(alive.values())
-        return alive
-
-    def _with_inputs(self) -> list[Node]:
-        order = list(self._held)
-        seen = {id(node) for node in order}
-        cuts = sorted({0, *self._opens, len(self._steps)})
-        for start, stop in pairwise(cuts):
-            for node in self._steps[start:stop]:
-                for source in node.sources:
-                    if source.foreign and id(source) not in seen:
-                        seen.add(id(source))
-                        order.append(source)
-            order += self._steps[start:stop]
-        return order
-
-    def _with_copies(self, copies: int) -> list[Node]:
-        order = self._with_inputs()
-        inputs = [node for node in order if node.foreign]
-        more = [Node(node.label, node.size, ()) for node in inputs for _ in range(copies - 1)]
-        for node in inputs:
-            node.readers = 1  # never read to the end, so never freed
-        return [*inputs, *more, *(node for node in order if not node.foreign)]
-
-
-def _allocate(arena: Arena, node: Node, step: int) -> None:
-    if node.root is not None or node.size == 0:
-        return
-    node.owned, node.born = True, step
-    if node.inplace:
-        for parent in node.sources:
-            if not parent.owned or parent.root or parent.key is None or parent.key != node.key:
-                continue
-            if parent.readers != 1 or parent.views:
-                continue
-            parent.owned, parent.died = False, step - 1
-            node.address = parent.address
-            if parent.size > node.size:
-                arena.give(node.address + node.size, parent.size - node.size)
-            return
-    node.address = arena.take(node.size)
-
-
-def _read(arena: Arena, source: Node, step: int) -> None:
-    source.readers -= 1
-    if source.readers or source.views:
-        return
-    owner = source
-    if source.root is not None:
-        owner = source.root
-        owner.views -= 1
-        if owner.views or owner.readers:
-            return
-    if owner.owned:
-        owner.owned, owner.died = False, step
-        arena.give(owner.address, owner.size)
+    def advance(self, start: int) -> None:
+        """The steps from ``start`` on are expanded at once: they go before the steps that wait to be needed."""
+        moved = self.steps[start:]
+        del self.steps[start:]
+        self.steps[self._expanded : self._expanded] = moved
+        self._expanded += len(moved)

@@ -89,8 +89,8 @@ class WeightTable:
         self._embedding = 0
         self._repack = _Bytes([0] * model.n_layer, [0] * model.n_layer)
         self._lazy = 0
-        self._forced: dict[int, list[tuple[str, int]]] = {}
-        self._movable: dict[int, list[tuple[str, int]]] = {}
+        self._forced: dict[int, list[tuple[str, str]]] = {}
+        self._movable: dict[int, list[str]] = {}
         for tensor in model.tensors:
             if nextn or tensor.layer is None or not model.layers[tensor.layer].nextn:
                 self._take(tensor)
@@ -119,8 +119,8 @@ class WeightTable:
         if tensor.layer is not None and EXPERT_NAME.search(tensor.name):
             key = (tensor.layer, device)
             self.overridden[key] = self.overridden.get(key, 0) + tensor.n_bytes
-            if device == HOST:
-                self._forced.setdefault(tensor.layer, []).append((_short(tensor.name), tensor.n_bytes))
+        if tensor.layer is not None:
+            self._forced.setdefault(tensor.layer, []).append((_short(tensor.name), device))
 
     def _take_block(self, tensor: Tensor, layer: int) -> None:
         n_layer = self.model.n_layer
@@ -128,16 +128,22 @@ class WeightTable:
         expert = EXPERT_NAME.search(tensor.name) is not None
         (role.expert if expert else role.dense)[layer] += tensor.n_bytes
         if expert:
-            self._movable.setdefault(layer, []).append((_short(tensor.name), tensor.n_bytes))
+            self._movable.setdefault(layer, []).append(_short(tensor.name))
         if tensor.type in REPACKED_TYPES and len(tensor.shape) > 1 and tensor.shape[1] % 8 == 0:
             (self._repack.expert if expert else self._repack.dense)[layer] += tensor.n_bytes
 
-    def host_experts(self, layer: int, n_cpu_moe: int, *, on_host: bool) -> tuple[tuple[str, int], ...]:
-        """``(name, bytes)`` of a block's expert tensors in host memory; the name as ``ffn_up_exps``."""
-        found = self._forced.get(layer, [])
-        if on_host or layer < n_cpu_moe:
-            found = found + self._movable.get(layer, [])
+    def elsewhere(self, layer: int, device: str, n_cpu_moe: int) -> tuple[tuple[str, str], ...]:
+        """``(name, device)`` of a block's tensors that are not with their layer; the name as ``ffn_up_exps``."""
+        found = [(name, where) for name, where in self._forced.get(layer, ()) if where != device]
+        if layer < n_cpu_moe and device != HOST:
+            found += [(name, HOST) for name in self._movable.get(layer, ())]
         return tuple(found)
+
+    def head_device(self, output_device: str) -> str:
+        """Device of the output matrix."""
+        if self.tied:
+            return self._tied_device(output_device) if output_device != HOST else HOST
+        return next((d for rule, d in self._rules if rule.search("output.weight")), output_device)
 
     def expert_bytes(self, layer: int) -> int:
         """Bytes that ``--n-cpu-moe`` moves for one block; what an override places does not count."""

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from planner import units
-from planner.facts.workload import Goal
+from planner.facts.reading import Source
+from planner.facts.workload import Goal, Workload
 from planner.plans.decision import Alternative, Fate, Scalar
 from planner.plans.plan import Candidate
+
+
+def given(*fields: str, work: Workload) -> Source:
+    """Whether these fields of the workload are the user's, or defaults: assumptions of ours."""
+    usual = Workload()
+    changed = any(getattr(work, field) != getattr(usual, field) for field in fields)
+    return Source.USER if changed else Source.ASSUMED
 
 
 def cost(candidate: Candidate, goal: Goal) -> float:
@@ -20,6 +28,8 @@ def cost(candidate: Candidate, goal: Goal) -> float:
 
 def versus(value: Scalar, other: Candidate, chosen: Candidate, goal: Goal) -> Alternative:
     """``value`` would have made ``other``: does it fit, and how much slower is it by ``goal``?"""
+    if other.objections:
+        return Alternative(value, Fate.UNSUPPORTED, None, f"llama.cpp would not start: {other.objections[0]}")
     if other.shortfalls:
         worst = max(other.shortfalls, key=lambda s: s.needed_bytes - s.available_bytes)
         short = worst.needed_bytes - worst.available_bytes

@@ -10,6 +10,7 @@ from planner.facts.model import Model
 from planner.facts.workload import Workload
 from planner.plans.decision import Decision
 from planner.plans.memory import Memory
+from planner.plans.oracle import Oracle
 from planner.plans.settings import Settings
 from planner.plans.speed import Speed
 
@@ -41,13 +42,24 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """Settings with what they cost. ``shortfalls`` is empty when they fit."""
+    """Settings with what they cost.
+
+    Args:
+        shortfalls: what lacks memory; empty when they fit.
+        objections: why llama.cpp would refuse to start with them, whatever the memory.
+    """
 
     settings: Settings
     memory: Memory
     speed: Speed
     verdict: Verdict
     shortfalls: tuple[Shortfall, ...] = ()
+    objections: tuple[str, ...] = ()
+
+    @property
+    def runs(self) -> bool:
+        """Whether it starts and keeps every reserve (it may still page)."""
+        return not self.shortfalls and not self.objections
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +103,8 @@ class Plan:
     refusal: Refusal | None = None
     lint: tuple[Lint, ...] | None = None
     """Set (possibly empty) when the settings are a user's own flags."""
+    oracle: Oracle | None = None
+    """The engine's word on the memory; None if it was not to be asked."""
 
     @property
     def verdict(self) -> Verdict:

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from planner.cost.confirm import CorrectedCost, Extra
 from planner.cost.evaluate import Evaluator, budgeted
-from planner.cost.model import CostModel
-from planner.plans.plan import Plan, Refusal
+from planner.errors import OptionError
+from planner.plans.plan import Candidate, Plan, Refusal
 from planner.plans.rule import Problem, Rule
 from planner.plans.settings import Settings, Tool
 from planner.search.decide import cautions
-from planner.search.ladder import search
+from planner.search.engine import search
 
 
-def judge(problem: Problem, rules: tuple[Rule, ...], settings: Settings, tool: Tool) -> Plan:
+def judge(problem: Problem, rules: tuple[Rule, ...], settings: Settings, tool: Tool, extra: Extra = ()) -> Plan:
     """Price ``settings`` for ``tool`` under the headroom the rules demand; no decision is made for the user.
+
+    Args:
+        extra: as for ``plan``.
 
     Raises:
         OptionError: settings that llama.cpp itself would refuse.
     """
     problem = replace(problem, machine=budgeted(problem.machine, problem.workload))
-    server = Evaluator(CostModel(problem.model, problem.machine, Tool.SERVER), problem.workload)
-    searched = search(problem, rules, server)
-    runs = Evaluator(CostModel(problem.model, problem.machine, tool), problem.workload)
-    chosen = runs.candidate(settings, searched.draft.reserve)
+    server = Evaluator(CorrectedCost(problem.model, problem.machine, Tool.SERVER, extra), problem.workload)
+    runs = Evaluator(CorrectedCost(problem.model, problem.machine, tool, extra), problem.workload)
+    chosen = runs.candidate(settings, search(problem, rules, server).draft.reserve)
     refusal = None
-    if chosen.shortfalls:
-        reason = "these flags leave less free than the headroom, or need more than there is"
-        refusal = Refusal(chosen.shortfalls, searched.best(), reason)
+    if not chosen.runs:
+        refusal = Refusal(chosen.shortfalls, _nearest(problem, rules, server, settings), _reason(chosen))
     return Plan(
         machine=problem.machine,
         model=problem.model,
@@ -37,3 +39,36 @@ def judge(problem: Problem, rules: tuple[Rule, ...], settings: Settings, tool: T
         refusal=refusal,
         lint=(),
     )
+
+
+def stopped(plan: Plan, rules: tuple[Rule, ...], reasons: tuple[str, ...]) -> Plan:
+    """A judged plan whose flags llama.cpp would stop at, refused for that, too."""
+    reason = "; ".join(reasons)
+    if plan.refusal is not None and not plan.refusal.shortfalls:
+        return replace(plan, refusal=replace(plan.refusal, reason=reason))
+    if plan.refusal is not None:
+        return replace(plan, refusal=replace(plan.refusal, reason=f"{reason}; {plan.refusal.reason}"))
+    problem = Problem(plan.machine, plan.model, plan.workload)
+    extra = plan.oracle.reserved if plan.oracle else ()
+    server = Evaluator(CorrectedCost(plan.model, plan.machine, Tool.SERVER, extra), plan.workload)
+    nearest = _nearest(problem, rules, server, plan.chosen.settings)
+    return replace(plan, refusal=Refusal((), nearest, reason))
+
+
+def _reason(chosen: Candidate) -> str:
+    if chosen.objections:
+        return f"llama.cpp does not start: {'; '.join(chosen.objections)}"
+    return "these flags leave less free than the headroom, or need more than there is"
+
+
+def _nearest(problem: Problem, rules: tuple[Rule, ...], evaluator: Evaluator, settings: Settings) -> Candidate | None:
+    """What fits with the user's context, slots and cache types; else with the context alone; else whatever does."""
+    work = replace(problem.workload, n_ctx=settings.n_ctx, n_parallel=settings.n_parallel)
+    for wish in (replace(work, kv=(settings.type_k, settings.type_v)), work, problem.workload):
+        try:
+            found = search(replace(problem, workload=wish), rules, evaluator).best()
+        except OptionError:
+            continue  # the cache types are what llama.cpp refuses
+        if found is not None:
+            return found
+    return None

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from planner.cost.confirm import CorrectedCost, Extra
 from planner.cost.evaluate import Evaluator, budgeted
-from planner.cost.model import CostModel
 from planner.cost.rates import assumed_rates, rates_of
 from planner.errors import PolicyError
 from planner.plans.decision import Decision
 from planner.plans.plan import Candidate, Caution, Plan, Verdict
 from planner.plans.rule import Problem, Rule
 from planner.plans.settings import Tool
+from planner.search.engine import Search, search
 from planner.search.exchange import exchange
-from planner.search.ladder import Search, search
 from planner.search.refusal import closest, refuse
 
 
-def plan(problem: Problem, rules: tuple[Rule, ...]) -> Plan:
+def plan(problem: Problem, rules: tuple[Rule, ...], extra: Extra = ()) -> Plan:
     """Decide everything, or refuse.
+
+    Args:
+        extra: bytes per device that the engine is known to need beyond the prediction.
 
     Raises:
         PolicyError: a rule's explanation contradicts the settings that were chosen.
         OptionError: a pin that is not a setting.
     """
     problem = replace(problem, machine=budgeted(problem.machine, problem.workload))
-    evaluator = Evaluator(CostModel(problem.model, problem.machine, Tool.SERVER), problem.workload)
+    evaluator = Evaluator(CorrectedCost(problem.model, problem.machine, Tool.SERVER, extra), problem.workload)
     searched = search(problem, rules, evaluator)
     found = searched.best()
     chosen = found or closest(searched)
@@ -66,14 +69,14 @@ def _check(rule: Rule, decision: Decision, chosen: Candidate) -> None:
 def cautions(problem: Problem, chosen: Candidate) -> tuple[Caution, ...]:
     """What the user should know about the result as a whole."""
     found = [Caution("model-note", note) for note in problem.model.notes]
-    assumed = assumed_rates(rates_of(problem.machine), chosen.settings.devices)
+    assumed = assumed_rates(rates_of(problem.machine), chosen.settings, pages=chosen.verdict is Verdict.PAGES)
     if assumed:
         found.append(
             Caution("rates-assumed", f"speed rests on assumed rates ({', '.join(assumed)}): read it as an order.")
         )
     if chosen.verdict is Verdict.PAGES:
         found.append(
-            Caution("pages", "the weights used in every token do not fit in RAM: part of them is read from disk.")
+            Caution("pages", "the weights that stay in RAM are more than it holds: part of them is read from disk.")
         )
     if not problem.model.attention_known:
         found.append(Caution("attention-assumed", f"cache rules of {problem.model.arch} are not known: KV is assumed."))

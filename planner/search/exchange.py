@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from planner.plans.plan import Candidate, Exchange
-from planner.search.ladder import Search
+from planner.search.engine import Search
 
 SMALLEST_UBATCH = 64
 

@@ -52,11 +52,19 @@ _WORDS: Final = {
 }
 
 
+_WANTED: Final = {
+    "flash_attn": "on, off or auto",
+    "load_mode": "one of " + " ".join(LoadMode),
+    "split_mode": "one of " + " ".join(SplitMode),
+    "tensor_split": "numbers with commas between them",
+}
+
+
 def _parsed(name: str, text: str) -> Any:
     try:
         if name in _SWITCHES:
             return _WORDS[text.lower()]
         return _KINDS.get(name, int)(text)
     except (ValueError, KeyError):
-        expected = "on or off" if name in _SWITCHES else "a value of its kind"
+        expected = "on or off" if name in _SWITCHES else _WANTED.get(name, "a whole number")
         raise OptionError(f"--pin {name}", expected=expected, found=repr(text)) from None

@@ -141,7 +141,8 @@ def test_the_target_build_decides_the_spelling(run: Run, random_demo: DemoModel,
 def test_check(run: Run, random_demo: DemoModel, desktop: Path) -> None:
     done = run("check", random_demo.path, "--machine", desktop, "--json", "--", "-c", "8192", "-ngl", "99", "--zzz")
     plan = json.loads(done.stdout)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert plan["verdict"] == "refused"
     assert plan["source"] == "user flags"
     assert plan["settings"]["n_ctx"] == 8192
     assert "--zzz" in {finding["flag"] for finding in plan["lint"]}

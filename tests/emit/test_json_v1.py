@@ -12,8 +12,10 @@ from emit.formats import Format, render
 from emit.json_v1 import model_json, plan_json, schema_text, schemas
 from planner.facts.reading import Source
 from planner.plans.decision import Evidence
+from planner.plans.oracle import Confirmation, Difference, Oracle
 from planner.plans.plan import Lint, Plan
 from planner.plans.speed import Band
+from planner.units import MIB
 from tests.builders import make_layer, make_machine, make_model, make_settings
 from tests.emit.plans import NASTY, make_candidate, make_decision, make_plan, refused_plan
 
@@ -172,3 +174,26 @@ def test_formats() -> None:
     assert "LLAMA_ARG_FIT=off\n" in render(plan, Format.ENV)
     with pytest.raises(ValueError, match=r"emit\.text"):
         render(plan, Format.TEXT)
+
+
+def test_the_word_of_the_engine() -> None:
+    plan = make_plan()
+    assert loaded(plan)["memory"]["oracle"] is None
+    differences = (
+        Difference("CUDA0", "compute", 412 * MIB, 112 * MIB),
+        Difference("Host", "model", 1 * MIB, 2 * MIB),
+    )
+    oracle = Oracle(Confirmation.DISAGREES, 11549, True, differences, (("CUDA0", 300 * MIB),))
+    said = loaded(replace(plan, oracle=oracle))["memory"]["oracle"]
+    assert (said["outcome"], said["build"], said["source"], said["reason"]) == ("disagrees", 11549, "stored", None)
+    assert (said["residual_bytes"], said["reserved_bytes"]) == (300 * MIB, {"CUDA0": 300 * MIB})
+    assert said["differences"][1] == {
+        "device": "Host",
+        "term": "model",
+        "engine_bytes": 1 * MIB,
+        "predicted_bytes": 2 * MIB,
+        "residual_bytes": -1 * MIB,
+    }
+    silent = Oracle(Confirmation.FAILED, 11549, reason="did not end\x1b[31m")
+    said = loaded(replace(plan, oracle=silent))["memory"]["oracle"]
+    assert (said["source"], said["residual_bytes"], said["reason"]) == (None, None, "did not end\x1b[31m")

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from emit import lint_context, lint_engine, lint_memory, lint_placement
+from emit.dialect import Dialect
 from emit.flags import parse_argv
-from emit.lint import CHECKS, lint
+from emit.lint import CHECKS, lint, stops
 from planner.facts.machine import Cpu, Engine, Machine
 from planner.facts.model import AttentionKind, Model
 from planner.facts.reading import Source
@@ -196,3 +197,15 @@ def test_every_code_is_kebab_case_and_tested_here() -> None:
     assert codes == tested
     assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", code) for code in codes)
     assert len(CHECKS) == sum(len(module.CHECKS) for module in modules)
+
+
+def test_what_stops_llama_cpp_before_it_loads() -> None:
+    """Only a whole ``--help`` makes an unknown flag certain."""
+    unknown = Lint("unknown-flag", "--foo", "no --foo", "")
+    fatal = Lint("quantised-v-without-fa", "-ctv", "needs flash attention", "-fa on")
+    harmless = Lint("kv-lossy", "-ctk", "lossy", "")
+    usual = parse_argv(tuple(SHORT.split()), MODEL, ONE, Tool.SERVER)
+    whole = replace(usual, dialect=Dialect(11549, frozenset({"-m", "--model", "-c"})))
+    guessed = replace(usual, dialect=Dialect(11549, assumed=True))
+    assert stops((unknown, fatal, harmless), whole) == ("no --foo", "needs flash attention")
+    assert stops((unknown, fatal, harmless), guessed) == ("needs flash attention",)

@@ -15,7 +15,9 @@ from planner.facts.machine import Cpu, Disk, ReadPoint
 from planner.facts.outcome import ProbeReport
 from planner.facts.reading import Reading, Source
 from planner.plans.decision import Confidence, RuleDoc
+from planner.plans.oracle import Confirmation, Difference, Oracle
 from planner.plans.plan import Caution, Exchange, Lint, Plan
+from planner.units import MIB
 from tests.builders import make_gpu, make_layer, make_machine, make_model
 from tests.emit.plans import NASTY, make_decision, make_plan, measured_machine, refused_plan
 
@@ -167,3 +169,25 @@ def test_model_page_joins_equal_blocks() -> None:
     dense = make_model(tied=True)
     dense = replace(dense, tensors=tuple(t for t in dense.tensors if "exps" not in t.name))
     assert "dense" in shown(model_view.model_view(dense)) and "tied" in shown(model_view.model_view(dense))
+
+
+@pytest.mark.parametrize(
+    ("oracle", "line"),
+    [
+        (Oracle(Confirmation.CONFIRMED, 11549), "confirmed by llama.cpp b11549 within 0 MiB"),
+        (
+            Oracle(Confirmation.CONFIRMED, 11549, True, (Difference("Host", "compute", 0, 4 * MIB),)),
+            "confirmed by llama.cpp b11549 (an earlier answer) within 4 MiB",
+        ),
+        (
+            Oracle(Confirmation.DISAGREES, None, False, (Difference("Host", "model", 9 * MIB, 2 * MIB),)),
+            "llama.cpp counts otherwise, by up to 7 MiB [oracle-disagrees]",
+        ),
+        (Oracle(Confirmation.FAILED, 11549, reason="a\x1b[31mb"), "not confirmed: a\\x1b[31mb"),
+    ],
+)
+def test_the_word_of_the_engine_stands_below_the_table(oracle: Oracle, line: str) -> None:
+    plan, own = replace(make_plan(), oracle=oracle), replace(check_plan(), oracle=oracle)
+    for view in (text.plan_view(plan), text.check_view(own)):
+        lines = [row.strip() for row in shown(view).splitlines()]
+        assert lines[lines.index(line) - 1].startswith("of it mapped")

@@ -73,7 +73,7 @@ def test_headline_says_what_is_assumed() -> None:
     text = wording.headline(make_plan(machine=replace(machine, ram=replace(machine.ram, read_bps=guess))))
     assert text.endswith("The speed rests on assumed rates: RAM 50 GB/s.")
     bare = replace(machine, ram=replace(machine.ram, read_bps=None), gpus=(make_gpu(),))
-    assert "assumed rates: RAM 50 GB/s, CUDA0 memory 300 GB/s and 3 more." in wording.headline(make_plan(machine=bare))
+    assert "assumed rates: RAM 50 GB/s, CUDA0 memory 300 GB/s and 2 more." in wording.headline(make_plan(machine=bare))
 
 
 def test_headline_without_gpu_speaks_of_ram() -> None:

@@ -14,7 +14,7 @@ from planner.plans.decision import Decision
 from planner.plans.plan import Candidate, Plan
 from planner.plans.rule import Problem, Rule
 from planner.search import plan
-from planner.search.ladder import Search, search
+from planner.search.engine import Search, search
 from planner.units import GIB, MIB
 from policies import RULES
 from tests.builders import make_gpu, make_machine, make_model

@@ -22,8 +22,13 @@ def test_on_for_heads_with_a_kernel() -> None:
     ("k", "v", "expected"), [(192, 128, "on"), (48, 48, "off"), (128, 64, "off"), (512, 512, "on")]
 )
 def test_by_head_size(k: int, v: int, expected: str) -> None:
-    model = with_layers(head_k=k, head_v=v, n_embd_k=2 * k, n_embd_v=2 * v)
+    model = with_layers(n_head=16, head_k=k, head_v=v, n_embd_k=2 * k, n_embd_v=2 * v)
     assert solved(machine(card(20)), model).chosen.settings.flash_attn == expected
+
+
+def test_some_head_sizes_need_many_query_heads_per_kv_head() -> None:
+    model = with_layers(n_head=4, head_k=192, head_v=128, n_embd_k=384, n_embd_v=256)
+    assert solved(machine(card(20)), model).chosen.settings.flash_attn is FlashAttn.OFF
 
 
 def test_the_kernel_table_is_for_cuda_only() -> None:

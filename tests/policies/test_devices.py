@@ -2,6 +2,7 @@ from dataclasses import replace
 
 from planner.cost.layout import used_before
 from planner.facts.machine import Backend, DriverModel, Engine
+from planner.facts.reading import Reading, Source
 from planner.plans.decision import Fate
 from planner.units import GIB
 from tests.policies.problems import card, decision, machine, solved
@@ -53,3 +54,17 @@ def test_the_drivers_own_reserve_is_not_free_outside_wddm() -> None:
     reserved = replace(card(12), free_bytes=10 * GIB)
     assert used_before(reserved) == 14 * GIB
     assert used_before(replace(reserved, driver_model=DriverModel.WDDM)) == 12 * GIB
+
+
+def test_a_card_that_slows_the_turn_is_left_idle_and_named() -> None:
+    slow = card(3, id="CUDA1", h2d_pinned_bps=Reading(1e9, Source.MEASURED), memory_bps=Reading(5e9, Source.MEASURED))
+    fast = card(20, h2d_pinned_bps=Reading(24e9, Source.MEASURED), memory_bps=Reading(900e9, Source.MEASURED))
+    plan = solved(machine(slow, fast))
+    assert plan.chosen.settings.devices == ("CUDA0",)
+    assert "CUDA1 would make it slower" in decision(plan, "devices").headline
+
+
+def test_the_best_link_comes_first() -> None:
+    slow = card(20, h2d_pinned_bps=Reading(3e9, Source.MEASURED))
+    fast = card(20, id="CUDA1", h2d_pinned_bps=Reading(24e9, Source.MEASURED))
+    assert solved(machine(slow, fast), prompt_tokens=8192).chosen.settings.devices[0] == "CUDA1"

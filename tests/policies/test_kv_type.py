@@ -1,9 +1,13 @@
 from dataclasses import replace
 
+import pytest
+
+from planner.errors import OptionError
 from planner.facts.machine import Engine, Overflow, Ram
+from planner.facts.model import AttentionKind
 from planner.plans.decision import Fate
 from planner.units import GIB
-from tests.policies.problems import card, decision, machine, solved
+from tests.policies.problems import big_model, card, decision, machine, solved
 
 
 def pair(plan):
@@ -41,3 +45,10 @@ def test_a_pair_without_a_kernel_is_named() -> None:
     engine = Engine("llama.cpp", 11549, kv_pairs_on_gpu=("f16:f16", "q8_0:q8_0"))
     plan = solved(replace(machine(card(6)), engine=engine), kv=("q8_0", "q4_0"))
     assert "kv-pair-without-kernel" in [c.code for c in plan.cautions]
+
+
+def test_a_pair_that_llama_cpp_refuses_is_a_usage_error() -> None:
+    model = big_model()
+    mla = replace(model, layers=tuple(replace(x, kind=AttentionKind.MLA, n_embd_v=0) for x in model.layers))
+    with pytest.raises(OptionError, match="equal K and V types"):
+        solved(machine(card(6)), mla, kv=("q8_0", "q4_0"))

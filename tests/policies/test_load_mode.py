@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from planner.facts.machine import Overflow, Ram
@@ -5,7 +7,7 @@ from planner.plans.decision import Fate
 from planner.plans.settings import LoadMode
 from planner.units import GIB, MIB
 from policies.load_mode import margin_bytes
-from tests.policies.problems import card, decision, machine, solved
+from tests.policies.problems import big_model, card, decision, machine, solved
 
 
 def test_pinned_when_ram_holds_it() -> None:
@@ -41,3 +43,13 @@ def test_margin_by_what_happens_when_ram_runs_out(overflow: Overflow | None, sha
 
 def test_the_margin_has_a_floor() -> None:
     assert margin_bytes(GIB, Overflow.SWAP) == 256 * MIB
+
+
+def test_weights_are_not_repacked_where_ram_cannot_hold_the_copy() -> None:
+    model = big_model()
+    model = replace(model, tensors=tuple(replace(t, type="Q4_K") for t in model.tensors))
+    roomy, tight = (solved(machine(ram=Ram(64 * GIB, n * GIB, overflow=Overflow.SWAP)), model) for n in (60, 8))
+    assert roomy.chosen.settings.repack
+    assert tight.verdict == "pages"
+    assert not tight.chosen.settings.repack
+    assert decision(tight, "repack").alternatives[0].outcome is Fate.DOES_NOT_FIT

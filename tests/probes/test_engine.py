@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -158,37 +153,6 @@ def test_real_engine(host: LocalHost, engine: Path) -> None:
     assert found.build is None or found.build > 5000
     assert {"--model", "-m", "--n-cpu-moe", "-ncmoe", "--override-tensor", "--ctx-size"} <= set(found.flags)
     assert found.backends
-
-
-@pytest.fixture
-def rpc_server(engine: Path) -> Iterator[str]:
-    """A real ggml-rpc-server on a free port of this host; always ended."""
-    program = engine / "ggml-rpc-server"
-    if not program.is_file():
-        pytest.skip("this llama.cpp has no ggml-rpc-server")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    null = subprocess.DEVNULL
-    server = subprocess.Popen(
-        [program, "-H", "127.0.0.1", "-p", str(port)], stdin=null, stdout=null, stderr=null, start_new_session=True
-    )
-    try:
-        _wait_for(port)
-        yield f"127.0.0.1:{port}"
-    finally:
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-
-
-def _wait_for(port: int) -> None:
-    for _ in range(100):
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise AssertionError("ggml-rpc-server does not listen")
 
 
 def test_remote_device(host: LocalHost, engine: Path, rpc_server: str) -> None:

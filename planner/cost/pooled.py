@@ -1,0 +1,74 @@
+"""Attention over pools of cells that an indexer chooses.
+
+Mirrors ``build_qsa_sel`` (src/models/qwen4exp.cpp, b11434).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from planner.cost.blocks import Block, Env, fresh, inplace, matrix, norm
+from planner.cost.tape import Node
+
+
+def pooled_mask(env: Env, block: Block, x: Node) -> Callable[[], Node]:
+    """Choose the best pools of cells now; returns what adds the mask of their cells where attention reads it."""
+    tape, n, pool = env.tape, env.n, env.pool
+    pools = -(-env.cells[0] // pool)
+    score = _scores(env, block, x, pools)
+    best = min(pools, env.n_top_k // pool)
+    chosen = _index(env, best, score)
+    tail = tape.leaf("inputs", 4 * (pool - 1) * n)
+    picked = _index(env, pool * best + pool - 1, _index(env, pool * best, chosen), tail)
+    tape.expand()
+
+    def close() -> Node:
+        cells, element = env.cells[0] // env.n_stream, 2 if env.flash_attn else 4
+        n_cells = pool * best + pool - 1
+        zeros = tape.op("indexer top k", element * n_cells * n, _zeros(env, element * n_cells))
+        index = _index(env, n_cells, picked)
+        live = inplace(env, inplace(env, _index(env, best, score, chosen)))
+        live = _index(env, n_cells, _index(env, pool * best, live), inplace(env, fresh(env, tail.size, tail)))
+        dump = inplace(env, _index(env, n_cells, _index(env, n_cells, live)))
+        index = inplace(env, inplace(env, inplace(env, index, dump), live), dump)
+        index = _index(env, n_cells, index)
+        closed = tape.op("mask", element * (cells + n_cells) * n, _zeros(env, element * (cells + n_cells)))
+        opened = tape.write(tape.view(closed), tape.view(zeros), index)
+        mask = env.inputs[0].mask
+        return tape.op(mask.label, mask.size, tape.view(opened), mask)
+
+    return close
+
+
+def _index(env: Env, count: int, *sources: Node) -> Node:
+    """Indices or marks, four bytes each, ``count`` per token."""
+    return fresh(env, 4 * count * env.n, *sources, label="indexer top k")
+
+
+def _zeros(env: Env, size: int) -> Node:
+    """A constant that is filled in place: there from the start, once for each block like this one."""
+    leaves = [env.tape.leaf("indexer top k", size, "zeros", given=False) for _ in range(1 + env.spare_zeros)]
+    return env.tape.op("indexer top k", size, *leaves, key="zeros", inplace=True)
+
+
+def _scores(env: Env, block: Block, x: Node, pools: int) -> Node:
+    """One score per pool and token; raw and pooled keys go to the indexer's cache first."""
+    tape, n = env.tape, env.n
+    width, head = block.width("indexer.q_proj"), block.width("indexer.k_proj")
+    cache = env.cache("indexer K copy", 4 * head * env.cells[0])
+    raw = matrix(env, head, x, w="indexer.k_proj")
+    packed = fresh(env, 8 * head * n, raw, _zeros(env, 4 * head * n))
+    tape.write(tape.view(cache), tape.view(packed), env.inputs[0].k_indices)
+    fresh_pools = n // env.pool + 1
+    rows = fresh(env, 4 * head * env.pool * fresh_pools, cache)
+    pooled = fresh(env, 4 * head * fresh_pools, tape.view(rows))
+    for _ in range(env.pool - 1):
+        pooled = inplace(env, pooled, tape.view(rows))
+    pooled = norm(env, inplace(env, pooled), "indexer.k_norm")
+    pooled = fresh(env, pooled.size, tape.view(pooled))
+    tape.write(tape.view(cache), tape.view(pooled))
+    q = norm(env, tape.view(matrix(env, width, x, w="indexer.q_proj")), "indexer.q_norm", width // head)
+    q = inplace(env, q, env.positions)
+    keys = fresh(env, 4 * head * pools, cache)
+    weights = _zeros(env, 4 * width // head * n)
+    return tape.op("indexer scores", 4 * pools * n, q, tape.view(keys), weights, env.indexer_mask)

@@ -1,0 +1,227 @@
+"""The joint search: branch and bound over everything the rules leave open.
+
+Every combination of ubatch, load mode and devices gets a bound (the highest rung of the placement ladder that
+weights and cache alone leave possible, and what it would cost); combinations are then priced in the order of their
+bounds until none can win any more. Deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Final
+
+from planner.cost.evaluate import HOST_ID, Evaluator
+from planner.cost.split import balanced_split
+from planner.cost.tape import HOST
+from planner.plans.compare import cost
+from planner.plans.plan import Candidate, Verdict
+from planner.plans.rule import Draft, Problem, Rule
+from planner.plans.settings import LoadMode, Settings
+from planner.search.ladder import Rung, first_true, parts, rungs
+from planner.search.pins import pinned
+
+TIE: Final = 0.005
+"""Costs within this share count as equal: predictions are not sharper. The rules' order of values decides,
+then headroom."""
+
+PARTIAL_GAIN: Final = 0.01
+"""A single-tensor override must save this share of the goal's cost to be worth its flag."""
+
+CONTEXT_COST: Final = 0.05
+"""What a longer context than the shortest may add to the goal's cost, when the context was left open."""
+
+CLIMB: Final = 16
+"""Rungs above the first that fits which are tried as well where layers left the GPU: there the compute buffer of
+the layers on the CPU can shrink as more of them move back."""
+
+LADDER: Final = ("n_gpu_layers", "n_cpu_moe")
+
+ELASTIC: Final = ("ctx_checkpoints", "cache_ram_mib")
+"""Take what the others leave: searched at their least value, then raised, in this order, as far as nothing suffers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """One combination, with the rungs that may fit and the least the first of them can cost."""
+
+    base: Settings
+    rungs: tuple[Rung, ...]
+    candidate: Candidate
+    cost: float
+
+
+@dataclass(slots=True)
+class Search:
+    """One problem under one list of rules."""
+
+    problem: Problem
+    evaluator: Evaluator
+    draft: Draft
+
+    def evaluate(self, settings: Settings) -> Candidate:
+        """Price settings under the draft's reserve; several devices get their balanced split unless it is pinned."""
+        return self.evaluator.candidate(self._split(settings), self.draft.reserve)
+
+    def best(self) -> Candidate | None:
+        """The cheapest candidate that fits, at the longest open context that costs little more; or None."""
+        first: Candidate | None = None
+        chosen: Candidate | None = None
+        for n_ctx in self.draft.values("n_ctx"):
+            found = self._best_at(n_ctx)
+            if found is None or (first is not None and self._dearer(found, first)):
+                break
+            first, chosen = first or found, found
+        return None if chosen is None else self._stretched(self._partial_layer(self._climbed(chosen)))
+
+    def _dearer(self, longer: Candidate, shortest: Candidate) -> bool:
+        """Whether a longer context costs more than it may."""
+        goal = self.problem.workload.goal
+        worse = longer.verdict is not shortest.verdict
+        return worse or cost(longer, goal) > cost(shortest, goal) * (1.0 + CONTEXT_COST)
+
+    def combinations(self, n_ctx: int) -> Iterator[Settings]:
+        """Every combination of what is open, at the top of the ladder."""
+        decided = {*LADDER, *ELASTIC, "n_ctx"}
+        open_ = [(name, values) for name, values in self.draft.domains if name not in decided and len(values) > 1]
+        least = {name: self.draft.values(name)[-1] for name in ELASTIC}
+        base = replace(self.draft.settings(), n_ctx=n_ctx, **least)
+        for values in product(*(values for _, values in open_)):
+            chosen = replace(base, **dict(zip((name for name, _ in open_), values, strict=True)))
+            if self._distinct(chosen):
+                yield replace(chosen, n_batch=max(chosen.n_batch, chosen.n_ubatch))
+
+    def _distinct(self, settings: Settings) -> bool:
+        """False where an open value changes nothing: pinning without a device, repacking beside one."""
+        if settings.devices:
+            return settings.repack or True not in self.draft.values("repack")
+        return settings.load_mode is LoadMode.MMAP or LoadMode.MMAP not in self.draft.values("load_mode")
+
+    def at(self, base: Settings, rung: Rung) -> Settings:
+        """``base`` on one rung."""
+        return replace(base, n_gpu_layers=rung.n_gpu_layers, n_cpu_moe=rung.n_cpu_moe)
+
+    def _split(self, settings: Settings) -> Settings:
+        if len(settings.devices) > 1 and self.problem.pin("tensor_split") is None:
+            return replace(settings, tensor_split=balanced_split(self.evaluator, settings, self.draft.reserve))
+        return settings
+
+    def _best_at(self, n_ctx: int) -> Candidate | None:
+        goal = self.problem.workload.goal
+        bounds = [bound for base in self.combinations(n_ctx) if (bound := self._bound(base)) is not None]
+        found: list[Candidate] = []
+        for bound in sorted(bounds, key=lambda b: (b.candidate.verdict is Verdict.PAGES, b.cost)):
+            taken = _healthy(found)
+            if taken and self._beaten(bound, taken):
+                break
+            candidate = self._first_that_fits(bound)
+            found += [candidate] if candidate is not None else []
+        if not found:
+            return None
+        taken = _healthy(found)
+        least = min(cost(c, goal) for c in taken)
+        return min((c for c in taken if cost(c, goal) <= least * (1.0 + TIE)), key=self._preference)
+
+    def _bound(self, base: Settings) -> Bound | None:
+        """The highest rung that weights and cache alone leave possible, and the least it can cost; None if none."""
+        ladder = rungs(self.draft, base.devices)
+
+        def bound(index: int) -> Candidate:
+            return self.evaluator.bound(self._split(self.at(base, ladder[index])), self.draft.reserve)
+
+        rung = first_true(len(ladder), lambda i: _keeps(bound(i)))
+        if rung == len(ladder):
+            return None
+        return Bound(base, ladder[rung:], bound(rung), cost(bound(rung), self.problem.workload.goal))
+
+    def _beaten(self, bound: Bound, taken: list[Candidate]) -> bool:
+        """Whether nothing from ``bound`` on can be as good as what was found."""
+        pages = bound.candidate.verdict is Verdict.PAGES
+        if pages and taken[0].verdict is Verdict.FITS:
+            return True
+        least = min(cost(c, self.problem.workload.goal) for c in taken)
+        return pages == (taken[0].verdict is Verdict.PAGES) and bound.cost > least * (1.0 + TIE)
+
+    def _first_that_fits(self, bound: Bound) -> Candidate | None:
+        """The highest rung that the devices hold, if RAM holds the rest: lower ones only ask more of RAM."""
+        ladder = bound.rungs
+        first = first_true(len(ladder), lambda i: _keeps(self.evaluate(self.at(bound.base, ladder[i]))))
+        if first == len(ladder):
+            return None
+        candidate = self.evaluate(self.at(bound.base, ladder[first]))
+        return candidate if candidate.runs else None
+
+    def _climbed(self, chosen: Candidate) -> Candidate:
+        """The best of the rungs just above a choice that left layers on the CPU."""
+        goal, settings = self.problem.workload.goal, chosen.settings
+        ladder = rungs(self.draft, settings.devices)
+        rung = Rung(settings.n_gpu_layers, settings.n_cpu_moe)
+        if not settings.devices or settings.n_gpu_layers == ladder[0].n_gpu_layers:
+            return chosen
+        index = ladder.index(rung)
+        above = (self.evaluate(self.at(settings, r)) for r in ladder[max(index - CLIMB, 0) : index])
+        better = [c for c in above if c.runs and c.verdict is chosen.verdict and cost(c, goal) < cost(chosen, goal)]
+        return min(better, key=lambda c: cost(c, goal), default=chosen)
+
+    def _partial_layer(self, chosen: Candidate) -> Candidate:
+        """Bring single expert tensors of the last host block to the GPU where that fits and pays."""
+        settings, goal = chosen.settings, self.problem.workload.goal
+        block = settings.n_cpu_moe - 1
+        fewer = [n for n in self.draft.values("n_cpu_moe") if n < settings.n_cpu_moe]
+        if not fewer or not settings.devices or settings.n_gpu_layers <= self.problem.model.n_layer:
+            return chosen
+        keep = dict(self.draft.reserve)
+        spare = max(d.headroom_bytes - keep.get(d.id, 0) for d in chosen.memory.devices)
+        for part in parts(self.problem, block):
+            if part.moved_bytes <= spare:
+                override = ((part.pattern, HOST),)
+                tried = self.evaluate(replace(settings, n_cpu_moe=fewer[-1], override_tensor=override))
+                if tried.runs:
+                    return tried if cost(tried, goal) <= cost(chosen, goal) * (1.0 - PARTIAL_GAIN) else chosen
+        return chosen
+
+    def _preference(self, candidate: Candidate) -> tuple[int, int]:
+        """How far down the rules' domains its values stand (they list them best first), then least headroom."""
+        settings = candidate.settings
+        down = sum(
+            values.index(getattr(settings, name))
+            for name, values in self.draft.domains
+            if name not in (*LADDER, *ELASTIC, "n_ctx") and getattr(settings, name) in values
+        )
+        return down, -min((device.headroom_bytes for device in candidate.memory.devices), default=0)
+
+    def _stretched(self, chosen: Candidate) -> Candidate:
+        """The chosen candidate with every elastic setting at its best value that still fits as well.
+
+        Raising stops at the margin of RAM: what is elastic never takes it.
+        """
+        goal, margin = self.problem.workload.goal, dict(self.draft.reserve).get(HOST_ID, 0)
+        for name in ELASTIC:
+            least = cost(chosen, goal) * (1.0 + TIE)
+            for value in self.draft.values(name):
+                raised = self.evaluate(replace(chosen.settings, **{name: value}))
+                spare = raised.memory.host.headroom_bytes
+                roomy = spare is None or spare >= margin
+                if raised.runs and roomy and raised.verdict is chosen.verdict and cost(raised, goal) <= least:
+                    chosen = raised
+                    break
+        return chosen
+
+
+def _keeps(candidate: Candidate) -> bool:
+    """Whether every device keeps its reserve; RAM is another question."""
+    return all(short.device == HOST_ID for short in candidate.shortfalls)
+
+
+def _healthy(found: list[Candidate]) -> list[Candidate]:
+    """Those that do not page, or all if every one does."""
+    return [c for c in found if c.verdict is Verdict.FITS] or found
+
+
+def search(problem: Problem, rules: tuple[Rule, ...], evaluator: Evaluator) -> Search:
+    """Run the rules' first half, in order; later rules see what earlier ones decided, and the pins."""
+    found = Search(problem, evaluator.under(problem.workload), Draft())
+    for rule in rules:
+        found.draft = pinned(problem, found.draft.narrowed(rule.propose(problem, found.draft, found.evaluate)))
+    return found

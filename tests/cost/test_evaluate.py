@@ -1,0 +1,53 @@
+"""Shortfalls: shared memory once, pinning under WDDM, and splits by bytes."""
+
+from dataclasses import replace
+
+from planner.cost.evaluate import HOST_ID, Evaluator, pinned_limit
+from planner.cost.model import CostModel
+from planner.cost.split import balanced_split, layer_bytes
+from planner.facts.machine import Backend, DriverModel, Machine, Ram
+from planner.facts.workload import Workload
+from planner.units import GIB, MIB
+from tests.builders import make_gpu, make_machine, make_model, make_settings
+
+
+def evaluator(machine: Machine) -> Evaluator:
+    return Evaluator(CostModel(make_model(8), machine), Workload())
+
+
+def test_a_device_that_shares_ram_counts_in_ram_too() -> None:
+    settings = make_settings(devices=("MTL0",), n_ctx=1 << 20)
+    gpu = make_gpu("MTL0", backend=Backend.METAL, used_bytes=0, total_bytes=12 * GIB)
+    own, shared = (
+        evaluator(make_machine(replace(gpu, unified=unified), ram=Ram(16 * GIB, 4 * GIB))) for unified in (False, True)
+    )
+    assert own.candidate(settings, ()).shortfalls == ()
+    (short,) = shared.candidate(settings, ()).shortfalls
+    assert short.device == HOST_ID
+    assert short.needed_bytes >= shared.candidate(settings, ()).memory.devices[0].predicted_bytes
+
+
+def test_wddm_pins_half_of_ram_at_most() -> None:
+    linux = make_machine(make_gpu())
+    windows = make_machine(make_gpu(driver_model=DriverModel.WDDM))
+    assert pinned_limit(linux) is None
+    assert pinned_limit(windows) == 32 * GIB
+    tiny = replace(windows, ram=Ram(4 * MIB, None))
+    (short,) = evaluator(tiny).candidate(make_settings(n_cpu_moe=8), ()).shortfalls
+    assert (short.device, short.available_bytes) == (HOST_ID, 2 * MIB)
+
+
+def test_a_split_fills_devices_evenly_after_the_experts_moved() -> None:
+    machine = make_machine(make_gpu("CUDA0"), make_gpu("CUDA1"))
+    price = evaluator(machine)
+    settings = make_settings(devices=("CUDA0", "CUDA1"), n_cpu_moe=4)
+    split = balanced_split(price, settings, ())
+    weights = layer_bytes(price, settings)
+    assert sum(split) == len(weights) == 9
+    first = sum(weights[: int(split[0])])
+    assert abs(2 * first - sum(weights)) <= max(weights)
+
+
+def test_a_tied_head_weighs_what_its_copy_takes() -> None:
+    tied = Evaluator(CostModel(make_model(2, tied=True), make_machine(make_gpu())), Workload())
+    assert layer_bytes(tied, make_settings())[-1] == 512_000
