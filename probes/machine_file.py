@@ -133,6 +133,12 @@ class _Disk(_Shape):
     remote: Annotated[bool, Field(strict=True)] = False
 
 
+class _LayerPoint(_Shape):
+    fact = facts.LayerPoint
+    tokens: _Count
+    seconds: _Reading
+
+
 class _LayerRate(_Shape):
     fact = facts.LayerRate
     model: _Text
@@ -142,6 +148,13 @@ class _LayerRate(_Shape):
     decode_s: _Reading | None = None
     prefill_s_per_token: _Reading | None = None
     prefill_batch: _Count | None = None
+    prefill_fixed_s: _Seconds = 0.0
+    prefill_points: tuple[_LayerPoint, ...] = ()
+    experts: Literal["device", "host"] = "device"
+    read_bytes: _Size | None = None
+    layers: _Count | None = None
+    threads: _Count | None = None
+    crossing_s: _Reading | None = None
 
 
 class _Engine(_Shape):

@@ -107,8 +107,33 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerPoint:
+    """Seconds one layer takes for a whole ubatch of ``tokens`` tokens in prefill."""
+
+    tokens: int
+    seconds: Reading
+
+
+@dataclass(frozen=True, slots=True)
 class LayerRate:
-    """Measured time of one layer of one model on one device, seconds."""
+    """Measured time of one layer of one model on one device, seconds.
+
+    Args:
+        model: fingerprint of the model the layer was cut from.
+        device: ``CPU`` or a device id: where attention and everything but the routed experts runs.
+        kind: ``moe`` or ``dense``.
+        expert_type: ggml type of the expert tensors; several are joined with ``+`` (``Q4_K+Q6_K``).
+        decode_s: one token through one layer, at an empty cache.
+        prefill_s_per_token: slope of a ubatch's time over its tokens.
+        prefill_batch: largest ubatch that was measured.
+        prefill_fixed_s: what one ubatch costs beside that.
+        prefill_points: the times the two come from.
+        experts: where the routed experts are: ``device``, or ``host`` (prefill then streams them, as llama.cpp does).
+        read_bytes: weights one token reads in such a layer; scales the rate to layers of other types.
+        layers: how many layers the difference spans.
+        threads: CPU threads of the run; None if the CPU had no part in it.
+        crossing_s: of ``host`` experts: decode beyond the two parts alone, the cost of going there and back.
+    """
 
     model: str
     device: str
@@ -117,6 +142,13 @@ class LayerRate:
     decode_s: Reading | None = None
     prefill_s_per_token: Reading | None = None
     prefill_batch: int | None = None
+    prefill_fixed_s: float = 0.0
+    prefill_points: tuple[LayerPoint, ...] = ()
+    experts: str = "device"
+    read_bytes: int | None = None
+    layers: int | None = None
+    threads: int | None = None
+    crossing_s: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)
