@@ -103,9 +103,7 @@ def measure(
     return _rates(bench.name, pair, results, threads), tuple(reports)
 
 
-def _place(
-    host: Host, bench: Bench, pair: CutPair, placement: Placement, threads: int, end: float
-) -> Result | str:
+def _place(host: Host, bench: Bench, pair: CutPair, placement: Placement, threads: int, end: float) -> Result | str:
     prompt, answer = TRIAL
     trial = Job(pair.deep_path, placement, (prompt,), answer, 1, threads)
     look = bench.time(trial, end + GRACE_S - host.clock())

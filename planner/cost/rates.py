@@ -74,6 +74,8 @@ class Rates:
     core_flops: Reading
     cores: int
     gpus: dict[str, GpuRates]
+    timed: frozenset[tuple[str, str]] = frozenset()
+    """Devices, and where the experts were (``device`` or ``host``), of which layers of the model were timed."""
 
 
 def _assumed(value: float, why: str) -> Reading:
@@ -119,22 +121,27 @@ def rates_of(machine: Machine) -> Rates:
         core_flops=_core_flops(cpu),
         cores=cpu.performance_cores or cpu.physical_cores or cpu.logical_cores or 4,
         gpus={gpu.id: _gpu_rates(gpu, ram) for gpu in machine.gpus},
+        timed=frozenset((rate.device, rate.experts) for rate in machine.layers if rate.prefill_s_per_token),
     )
 
 
 def assumed_rates(rates: Rates, devices: tuple[str, ...]) -> tuple[str, ...]:
-    """Words for every rate a plan on ``devices`` would have to assume, e.g. ``"RAM 50 GB/s"``."""
+    """Words for every rate a plan on ``devices`` would have to assume, e.g. ``"RAM 50 GB/s"``.
+
+    Timed layers make the link and the multiply rate of their device needless.
+    """
     named = [("RAM", rates.ram)]
     for device in devices:
         gpu = rates.gpus[device]
-        named += [(f"{device} memory", gpu.memory), (f"{device} pinned link", gpu.pinned)]
-        named += [(f"{device} pageable link", gpu.pageable)]
+        named.append((f"{device} memory", gpu.memory))
+        if (device, "host") not in rates.timed:
+            named += [(f"{device} pinned link", gpu.pinned), (f"{device} pageable link", gpu.pageable)]
     words = [f"{name} {r.value / 1e9:,.0f} GB/s" for name, r in named if r.source is Source.ASSUMED]
     words += [
         f"{device} {rates.gpus[device].f16.value / 1e12:,.0f} TFLOP/s"
         for device in devices
-        if rates.gpus[device].f16.source is Source.ASSUMED
+        if rates.gpus[device].f16.source is Source.ASSUMED and (device, "device") not in rates.timed
     ]
-    if not devices:
+    if not devices and ("CPU", "device") not in rates.timed:
         words.append(f"{rates.core_flops.value / 1e9:,.0f} GFLOP/s per core")
     return tuple(words)
