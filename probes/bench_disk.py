@@ -9,19 +9,22 @@ A rate above ``IMPOSSIBLE_BPS`` is a cache, here or below a virtual disk, and is
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
-from math import prod
-from typing import Any, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
 
-from planner.facts.machine import Disk, Machine
-from planner.facts.model import Model, Role
+from planner.facts.machine import Disk, ReadPoint
+from planner.facts.model import Model
+from planner.facts.reading import Reading
 from planner.units import KIB, MIB, size
 from probes import figures
-from probes.disk_reads import ALIGN, ModelFile, ReadHang
 from probes.host import Host
 from probes.probe import Absent, Failed, Found, Outcome
 
+if TYPE_CHECKING:
+    from probes.disk_reads import ModelFile
+
+ALIGN: Final = 4096
 DEPTHS: Final = (1, 2, 4, 8)
 REPEATS: Final = 3
 RUN_S: Final = 0.12
@@ -37,16 +40,6 @@ TRIES: Final = 4
 """Offsets drawn for every one that is needed, because holes and cached ranges are passed over."""
 
 
-def expert_slice(model: Model) -> int:
-    """Bytes of the largest matrix of one expert: the piece that is read when an expert is fetched."""
-    slices = [
-        tensor.n_bytes // tensor.shape[-1]
-        for tensor in model.tensors
-        if tensor.role is Role.EXPERT and len(tensor.shape) == 3 and prod(tensor.shape) > 0
-    ]
-    return max(slices, default=DENSE_SLICE)
-
-
 def blocks(slice_bytes: int, file_bytes: int) -> tuple[int, ...]:
     """A quarter, one and four slices, aligned, each at most a sixteenth of the file, ascending."""
     wanted = (slice_bytes // 4, slice_bytes, slice_bytes * 4)
@@ -59,22 +52,26 @@ def shard(model: Model, sizes: Callable[[str], tuple[int, int] | None]) -> str:
     return max(model.shards or (model.path,), key=lambda path: (sizes(path) or (0, 0))[0])
 
 
-def measure(host: Host, machine: Machine, model: Model, seconds: float) -> Outcome[dict[str, Any]]:
+def nothing(disk: Disk) -> str:
+    """Why there is no disk to measure; empty if there is one."""
+    return f"{disk.filesystem} lies in RAM: there is no disk to measure" if disk.filesystem in IN_MEMORY else ""
+
+
+def measure(host: Host, model: Model, seconds: float) -> Outcome[dict[str, Any]]:
     """The read curve, the sequential and the mapped rate.
 
     Args:
         seconds: what it may take; points that no longer fit are left out.
     """
-    kind = machine.disk.filesystem if machine.disk else None
-    if kind in IN_MEMORY:
-        return Absent(f"{kind} lies in RAM: there is no disk to measure")
+    from probes.disk_reads import ModelFile, ReadHang
+
     path = shard(model, host.stamp)
     try:
         with ModelFile(path) as file:
             if file.held_bytes * 2 < file.size:
                 hollow = f"only {size(file.held_bytes)} of {size(file.size)} are on the disk"
                 return Absent(f"the file is hollow ({hollow}): a hole measures nothing")
-            return _Bench(host, file, expert_slice(model), seconds).run()
+            return _Bench(host, file, model.expert_slice_bytes or DENSE_SLICE, seconds).run()
     except ValueError as error:
         return Absent(str(error))
     except ReadHang:
@@ -92,7 +89,9 @@ class _Bench:
         self._run_s = min(RUN_S, seconds / 50)
         self._blocks = blocks(slice_bytes, file.size)
         self._slice = min(self._blocks, key=lambda block: abs(block - slice_bytes))
-        self._random = random.Random(SEED)
+        from random import Random
+
+        self._random = Random(SEED)
         self._rejected: list[str] = []
 
     def run(self) -> Outcome[dict[str, Any]]:
@@ -116,7 +115,7 @@ class _Bench:
 
     def _point(
         self, rate: Callable[..., float | None], how: str, block: int, depth: int, *, needs_cold: bool
-    ) -> figures.Reading | None:
+    ) -> Reading | None:
         began, rates = self._host.clock(), []
         for _ in range(REPEATS):
             if self._host.clock() > self._end:
@@ -127,7 +126,7 @@ class _Bench:
                 rates.append(bps)
         return self._judged(rates, f"{how}, {block // KIB} KiB x {depth}", began)
 
-    def _sequential(self) -> figures.Reading | None:
+    def _sequential(self) -> Reading | None:
         """One reader with large blocks, three stretches of the file."""
         block, began, rates = min(4 * MIB, self._blocks[-1] * 4), self._host.clock(), []
         for _ in range(REPEATS):
@@ -143,7 +142,7 @@ class _Bench:
                 rates.append(bps)
         return self._judged(rates, f"{self._file.method}, {block // KIB} KiB in order", began)
 
-    def _judged(self, rates: list[float], method: str, began: float) -> figures.Reading | None:
+    def _judged(self, rates: list[float], method: str, began: float) -> Reading | None:
         if not rates:
             return None
         if max(rates) > IMPOSSIBLE_BPS:
@@ -171,10 +170,6 @@ class _Bench:
 
 def apply(disk: Disk, data: dict[str, Any]) -> Disk:
     """The disk with what was measured. Raises ValueError, KeyError or TypeError for a damaged record."""
-    from dataclasses import replace
-
-    from planner.facts.machine import ReadPoint
-
     curve = tuple(
         ReadPoint(int(point["block_bytes"]), int(point["queue_depth"]), figures.from_json(point))
         for point in data["curve"]
@@ -182,6 +177,4 @@ def apply(disk: Disk, data: dict[str, Any]) -> Disk:
     if not all(point.block_bytes > 0 and 0 < point.queue_depth <= 65536 for point in curve):
         raise ValueError("a point of no size")
     named = {name: figures.from_json(data[name]) for name in ("sequential", "mapped") if name in data}
-    return replace(
-        disk, read_curve=curve, sequential_bps=named.get("sequential"), mapped_bps=named.get("mapped")
-    )
+    return replace(disk, read_curve=curve, sequential_bps=named.get("sequential"), mapped_bps=named.get("mapped"))

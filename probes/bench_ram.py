@@ -95,6 +95,8 @@ def measure(host: Host, machine: Machine, seconds: float) -> Outcome[dict[str, A
             results.append({"threads": count, **figures.to_json(reading)})
     results.sort(key=lambda item: int(item["threads"]))
     note = "; ".join(f"{item['threads']} threads {item['value'] / 1e9:.1f} GB/s" for item in results)
+    if (machine.cpu.numa_nodes or 1) > 1:
+        note += "; memory of one NUMA node"
     if cache is None:
         note += f"; size of the last-level cache not known, {CACHE_IF_UNKNOWN // MIB} MiB assumed"
     return Found({"threads": results}, note)
@@ -112,6 +114,7 @@ class _Buffer:
         self._compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
         self._map = mmap.mmap(-1, size)
         self._size = size
+        self._team: list[threading.Thread] = []
         self._view: Any = ctypes.c_char.from_buffer(self._map)
         self._start = ctypes.addressof(self._view)
         ctypes.memset(self._start, 1, size)
@@ -121,7 +124,8 @@ class _Buffer:
 
     def __exit__(self, *_: object) -> None:
         self._view = None
-        self._map.close()
+        if not any(thread.is_alive() for thread in self._team):  # after an interrupt one may still read
+            self._map.close()
 
     def scan(self, threads: int, clock: Callable[[], float]) -> float:
         """Seconds to read all of it once."""
@@ -132,15 +136,13 @@ class _Buffer:
             gate.wait()
             self._compare(at, at + part // 2, part // 2)
 
-        team = [threading.Thread(target=read, args=(self._start + n * part,), daemon=True) for n in range(threads)]
-        for thread in team:
+        self._team = [
+            threading.Thread(target=read, args=(self._start + n * part,), daemon=True) for n in range(threads)
+        ]
+        for thread in self._team:
             thread.start()
         gate.wait()
         start = clock()
-        try:
-            for thread in team:
-                thread.join()
-        finally:
-            for thread in team:  # an interrupt must not unmap what a thread still reads
-                thread.join()
+        for thread in self._team:
+            thread.join()
         return max(clock() - start, 1e-9) * self._size / (part * threads)

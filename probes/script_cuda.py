@@ -90,7 +90,8 @@ def rates(cuda: Cuda, seconds: float, n_bytes: int, name: str, *args: object) ->
     """Repeats of one copy, after one that is not counted; a repeat is at least 20 ms of copies."""
     cuda.call(name, *args)
     cuda.call("cuCtxSynchronize")
-    end, found = time.perf_counter() + seconds, []
+    found: list[float] = []
+    end = time.perf_counter() + seconds
     while len(found) < REPEATS and (not found or time.perf_counter() < end):
         start, n = time.perf_counter(), 0
         while n == 0 or time.perf_counter() - start < 0.02:
