@@ -41,6 +41,8 @@ def _cpu(cpu: Cpu) -> str:
         if number is not None
     ]
     parts = [wording.clean(cpu.name or "name not known"), " / ".join(cores) + " cores" if cores else "cores not known"]
+    if cpu.read_threads is not None:
+        parts.append(f"{cpu.read_threads.value:.0f} threads read RAM at its full rate")
     if cpu.isa:
         parts.append(wording.clean(" ".join(cpu.isa)))
     if cpu.numa_nodes and cpu.numa_nodes > 1:
@@ -51,6 +53,8 @@ def _cpu(cpu: Cpu) -> str:
 def _ram(ram: Ram) -> str:
     available = "not known" if ram.available_bytes is None else units.size(ram.available_bytes)
     parts = [f"{units.size(ram.total_bytes)}, {available} available"]
+    if ram.idle_bytes is not None:
+        parts.append(f"at most {units.size(ram.idle_bytes)} seen available")
     parts.append(f"read {wording.reading(ram.read_bps, 'bytes/s')}")
     if ram.overflow is not None:
         parts.append(f"when full: {ram.overflow.value}")
@@ -69,7 +73,8 @@ def _gpu(gpu: Gpu) -> str:
         parts.append("shares RAM")
     parts += [
         f"memory {wording.reading(gpu.memory_bps, 'bytes/s')}",
-        f"link {wording.reading(gpu.h2d_pinned_bps or gpu.h2d_pageable_bps, 'bytes/s')}",
+        f"link, pinned {wording.reading(gpu.h2d_pinned_bps, 'bytes/s')}",
+        f"link, pageable {wording.reading(gpu.h2d_pageable_bps, 'bytes/s')}",
         f"f16 {wording.reading(gpu.f16_flops, 'flops')}",
     ]
     return "; ".join(parts)
@@ -79,9 +84,18 @@ def _disk(disk: Disk | None) -> str:
     if disk is None:
         return "not looked at (no model was named)"
     parts = [wording.clean(disk.path), wording.clean(disk.filesystem or "file system not known")]
+    for block in sorted({point.block_bytes for point in disk.read_curve}):
+        points = [point for point in disk.read_curve if point.block_bytes == block]
+        depths = "/".join(str(point.queue_depth) for point in points)
+        shown = ", ".join(units.rate(point.bps.value) for point in points)
+        source, method = points[0].bps.source.value, wording.clean(points[0].bps.method.partition(",")[0])
+        parts.append(f"{units.size(block)} x{depths}: {shown} ({', '.join(filter(None, (source, method)))})")
+    if disk.remote:
+        parts.append("remote")
     parts += [
-        f"{units.size(point.block_bytes)} x{point.queue_depth}: {wording.reading(point.bps, 'bytes/s')}"
-        for point in disk.read_curve
+        f"{word} {wording.reading(rate, 'bytes/s')}"
+        for word, rate in (("in order", disk.sequential_bps), ("mapped", disk.mapped_bps))
+        if rate is not None
     ]
     return "; ".join(parts)
 

@@ -74,7 +74,7 @@ class SpeedModel:
 
     def __init__(self, model: Model, machine: Machine, workload: Workload) -> None:
         self.workload = workload
-        self.rates: Rates = rates.rates_of(machine)
+        self.rates: Rates = rates.rates_of(machine, model.expert_slice_bytes)
         self._pins = {gpu.id: gpu.backend is Backend.CUDA for gpu in machine.gpus}
         self._layers = LayerTimes(model, machine.layers)
         blocks = blocks_of(model)

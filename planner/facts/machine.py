@@ -46,20 +46,27 @@ class DriverModel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
+    """``read_threads``: the fewest threads that read RAM at its full rate."""
+
     name: str | None = None
     physical_cores: int | None = None
     performance_cores: int | None = None
     logical_cores: int | None = None
     isa: tuple[str, ...] = ()
     numa_nodes: int | None = None
+    read_threads: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ram:
-    """Host memory; ``total_bytes`` and ``available_bytes`` already respect a container's limit."""
+    """Host memory; ``total_bytes`` and ``available_bytes`` already respect a container's limit.
+
+    ``idle_bytes``: the most that was ever seen available here, to tell a busy moment from a small machine.
+    """
 
     total_bytes: int
     available_bytes: int | None = None
+    idle_bytes: int | None = None
     read_bps: Reading | None = None
     overflow: Overflow | None = None
 
@@ -83,6 +90,7 @@ class Gpu:
     h2d_pinned_bps: Reading | None = None
     h2d_pageable_bps: Reading | None = None
     f16_flops: Reading | None = None
+    driver: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,10 @@ class ReadPoint:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Where the model lies; ``remote`` covers networks, host shares and FUSE programs."""
+    """Where the model lies; ``remote`` covers networks, host shares and FUSE programs.
+
+    ``sequential_bps`` is one reader from front to back, ``mapped_bps`` expert slices touched in a cold mapping.
+    """
 
     path: str
     filesystem: str | None = None
@@ -104,6 +115,8 @@ class Disk:
     read_curve: tuple[ReadPoint, ...] = ()
     rotational: bool | None = None
     remote: bool = False
+    sequential_bps: Reading | None = None
+    mapped_bps: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)
