@@ -109,6 +109,7 @@ def probe(path: str | None, llama: str | None, rpc: tuple[str, ...], measure: Me
 
 def _here(model: Model | None, llama: str | None, rpc: tuple[str, ...], measure: Measure | None) -> Machine:
     """This machine: static facts of now, and measured figures, kept ones or new ones."""
+    from planner.layer_probe import layer_probe
     from probes import timed
     from probes.collect import collect
     from probes.host import LocalHost
@@ -116,9 +117,10 @@ def _here(model: Model | None, llama: str | None, rpc: tuple[str, ...], measure:
     host, local = LocalHost(), model if model is not None and not model.path.startswith("https://") else None
     machine = collect(host, model_path=local.path if local else None, llama=llama, rpc=rpc)
     subject = timed.Subject(machine, local)
+    probes = (*timed.TIMED, layer_probe(llama, rpc))
     if measure is None:
-        return timed.stored(host, subject)
-    probes = (*timed.TIMED, timed.MEMORY) if measure.take_memory else timed.TIMED
+        return timed.stored(host, subject, probes)
+    probes += (timed.MEMORY,) if measure.take_memory else ()
     return timed.measure(
         host, subject, measure.listener, budget_s=measure.budget_s, refresh=measure.refresh, probes=probes
     )
@@ -180,7 +182,8 @@ def _machine(request: Request, model: Model) -> Machine:
         raise OptionError("--llama", found="nothing is measured with --machine", advice="leave one of them out")
     from probes.machine_file import load
 
-    return load(_read_text(request.machine_file, MachineFileError), request.machine_file)
+    machine = load(_read_text(request.machine_file, MachineFileError), request.machine_file)
+    return replace(machine, layers=tuple(rate for rate in machine.layers if rate.model == model.fingerprint))
 
 
 def _workload(request: Request) -> Workload:

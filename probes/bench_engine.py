@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from planner.facts.machine import Os
-from probes import bench_embedded, llama_embedded, llama_help
+from probes import llama_embedded, llama_help
 from probes.host import CompletedRun, Host
 from probes.layer_fit import Timing
 from probes.llama_build import ENVIRONMENT, TIMEOUT_S, complaint
@@ -50,7 +50,8 @@ class Job:
 class Bench(Protocol):
     """An engine that times files."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def time(self, job: Job, timeout_s: float) -> Timing | str:
         """The times, or why there are none."""
@@ -127,8 +128,7 @@ class EmbeddedBench:
             "repeats": job.repeats,
             "threads": job.threads,
         }
-        argv = (self.host.python, "-I", "-c", bench_embedded.SCRIPT, self.library, json.dumps(spec))
-        return parse(self.host.run(tied(self.host, argv), timeout_s, ENVIRONMENT))
+        return parse(self.host.run_script("script_layer.py", (self.library, json.dumps(spec)), timeout_s))
 
 
 def parse(run: CompletedRun) -> Timing | str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import Final
 
 from planner.facts.layer_cut import CutPair
@@ -17,6 +16,7 @@ from planner.facts.machine import LayerPoint, LayerRate
 from planner.facts.outcome import ProbeReport
 from planner.facts.reading import Reading, Source
 from probes.bench_engine import CPU, Bench, Job, Placement
+from probes.figures import median
 from probes.host import Host
 from probes.layer_fit import Difference, Timing, crossing, difference, line
 from probes.text import clean
@@ -137,8 +137,8 @@ def _place(host: Host, bench: Bench, pair: CutPair, placement: Placement, thread
 def _sized(pair: CutPair, trial: Job, look: Timing, left_s: float) -> tuple[Job, float]:
     """The largest sizes of which two pairs of runs fit in the time left, and how long those take."""
     (prompt,) = trial.prompts
-    per_token = median(look.prefill_s.get(prompt) or (0.0,)) / prompt
-    per_answer = median(look.decode_s or (0.0,))
+    per_token = median(list(look.prefill_s.get(prompt, (0.0,)))) / prompt
+    per_answer = median(list(look.decode_s or (0.0,)))
     runs = 2 * (1 + pair.shallow / pair.deep)
     chosen, seconds = LADDER[0], 0.0
     for sizes in LADDER:
@@ -154,11 +154,10 @@ def _rates(name: str, pair: CutPair, results: list[Result], threads: int) -> tup
     rates = []
     for result in results:
         place = result.placement
+        mixed, whole, host = (decode.get(p) for p in (place, Placement(place.device), Placement(CPU)))
         extra = None
-        if place.host_experts:
-            parts = (decode.get(place), decode.get(Placement(place.device)), decode.get(Placement(CPU)))
-            if None not in parts:
-                extra = crossing(*(part or 0.0 for part in parts), pair.expert_share)
+        if place.host_experts and mixed is not None and whole is not None and host is not None:
+            extra = crossing(mixed, whole, host, pair.expert_share)
         uses_cpu = place.device == CPU or place.host_experts
         rates += [_rate(name, pair, result, i, extra, threads if uses_cpu else None) for i in range(len(pair.kinds))]
     return tuple(rates)

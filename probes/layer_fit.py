@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+
+from probes.figures import median
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,9 @@ def difference(shallow: Sequence[Sequence[float]], deep: Sequence[Sequence[float
     counts. None if no layer's time comes out: it drowns in noise.
     """
     pairs = [
-        (median(more) - median(less)) / n_layers for less, more in zip(shallow, deep, strict=False) if less and more
+        (median(list(more)) - median(list(less))) / n_layers
+        for less, more in zip(shallow, deep, strict=False)
+        if less and more
     ]
     if not pairs:
         return None

@@ -46,5 +46,7 @@ def blocks_of(model: Model) -> tuple[Block, ...]:
         if layer.index in sums:
             used = (layer.n_expert_used or model.n_expert_used) / max(model.n_expert, 1)
             kv = (layer.n_embd_k + layer.indexer_k, layer.n_embd_v + layer.indexer_v)
-            blocks.append(Block(kinds[layer.index], *sums[layer.index], used, kv, layer.window))
+            dense_bytes, dense_params, expert_bytes, expert_params = sums[layer.index]
+            kind = kinds[layer.index]
+            blocks.append(Block(kind, dense_bytes, dense_params, expert_bytes, expert_params, used, kv, layer.window))
     return tuple(blocks)
