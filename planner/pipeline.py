@@ -117,7 +117,7 @@ def _here(model: Model | None, llama: str | None, rpc: tuple[str, ...], measure:
     host, local = LocalHost(), model if model is not None and not model.path.startswith("https://") else None
     machine = collect(host, model_path=local.path if local else None, llama=llama, rpc=rpc)
     subject = timed.Subject(machine, local)
-    probes = (*timed.TIMED, layer_probe(llama, rpc))
+    probes: tuple[timed.Timed, ...] = (*timed.TIMED, layer_probe(llama, rpc))
     if measure is None:
         return timed.stored(host, subject, probes)
     probes += (timed.MEMORY,) if measure.take_memory else ()

@@ -43,14 +43,11 @@ class Line:
 def difference(shallow: Sequence[Sequence[float]], deep: Sequence[Sequence[float]], n_layers: int) -> Difference | None:
     """Time of one layer from runs of both depths in the order they were taken.
 
-    Runs are paired in order, so that what slows the machine for a while slows both. The median of the pairs
-    counts. None if no layer's time comes out: it drowns in noise.
+    Of each run the fastest repeat counts, because interruptions only add time. Runs are paired in order, so that
+    what slows the machine for a while slows both, and the median of the pairs counts. None if no layer's time comes
+    out: it drowns in noise.
     """
-    pairs = [
-        (median(list(more)) - median(list(less))) / n_layers
-        for less, more in zip(shallow, deep, strict=False)
-        if less and more
-    ]
+    pairs = [(min(more) - min(less)) / n_layers for less, more in zip(shallow, deep, strict=False) if less and more]
     if not pairs:
         return None
     value, spread = median(pairs), (max(pairs) - min(pairs)) / 2

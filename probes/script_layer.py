@@ -42,7 +42,9 @@ def load(lc: Any, folder: str, job: dict[str, Any]) -> Any:
     """The model with its weights where the job wants them."""
     params = lc.llama_model_default_params()
     params.n_gpu_layers = 999 if job["device"] else 0
-    if hasattr(params, "use_mmap"):
+    if hasattr(params, "load_mode"):
+        params.load_mode = 0
+    else:
         params.use_mmap = False
     keep: list[Any] = []
     if job["device"]:
