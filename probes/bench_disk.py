@@ -84,13 +84,13 @@ class _Bench:
     """One pass over a file."""
 
     def __init__(self, host: Host, file: ModelFile, slice_bytes: int, seconds: float) -> None:
+        from random import Random
+
         self._host, self._file = host, file
         self._end = host.clock() + seconds
         self._run_s = min(RUN_S, seconds / 50)
         self._blocks = blocks(slice_bytes, file.size)
         self._slice = min(self._blocks, key=lambda block: abs(block - slice_bytes))
-        from random import Random
-
         self._random = Random(SEED)
         self._rejected: list[str] = []
 
