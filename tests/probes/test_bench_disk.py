@@ -50,7 +50,9 @@ def measured(*paths: Path) -> Outcome[dict[str, Any]]:
         (MIB, 1000, ()),
     ],
 )
-def test_blocks_are_aligned_and_small_beside_the_file(slice_bytes: int, file_bytes: int, sizes: tuple[int, ...]) -> None:
+def test_blocks_are_aligned_and_small_beside_the_file(
+    slice_bytes: int, file_bytes: int, sizes: tuple[int, ...]
+) -> None:
     found = bench_disk.blocks(slice_bytes, file_bytes)
     assert all(size % bench_disk.ALIGN == 0 for size in found)
     assert found == sizes

@@ -12,7 +12,8 @@ from probes.probe import Absent, Found
 
 
 @pytest.mark.parametrize(
-    ("text", "size"), [("266240K\n", 260 * MIB), ("32M", 32 * MIB), ("512", 512), ("", None), (None, None), ("xK", None)]
+    ("text", "size"),
+    [("266240K\n", 260 * MIB), ("32M", 32 * MIB), ("512", 512), ("", None), (None, None), ("xK", None)],
 )
 def test_sizes_of_sysfs(text: str | None, size: int | None) -> None:
     assert bench_ram.parse_size(text) == size

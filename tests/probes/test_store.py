@@ -30,7 +30,9 @@ def test_what_was_kept_comes_back(host: LocalHost, tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize(("probe", "about"), [("disk", ("a",)), ("disk", ("ab", "")), ("ram", ("a", "b")), ("disk", ())])
+@pytest.mark.parametrize(
+    ("probe", "about"), [("disk", ("a",)), ("disk", ("ab", "")), ("ram", ("a", "b")), ("disk", ())]
+)
 def test_it_holds_for_nothing_else(host: LocalHost, probe: str, about: tuple[str, ...]) -> None:
     store.save(host, "disk", ("a", "b"), ENTRY)
     assert store.load(host, probe, about) is None
