@@ -32,6 +32,8 @@ RUN_BYTES: Final = 64 * MIB
 """Caps of one repeat of one point. There are 42 at most: 2.7 GiB and 6 s."""
 IMPOSSIBLE_BPS: Final = 32e9
 """No disk reads faster than its link: 31.5 GB/s is PCIe 6.0 x4. A page cache answers with 100 GB/s and more."""
+COLD_BYTES: Final = 16 * MIB
+"""The same where the page cache must be emptied of what is read: a warm cache is worth more than a figure."""
 DENSE_SLICE: Final = MIB
 """Block size for a model without experts."""
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs", "hugetlbfs"})
@@ -71,7 +73,10 @@ def measure(host: Host, model: Model, seconds: float) -> Outcome[dict[str, Any]]
             if file.held_bytes * 2 < file.size:
                 hollow = f"only {size(file.held_bytes)} of {size(file.size)} are on the disk"
                 return Absent(f"the file is hollow ({hollow}): a hole measures nothing")
-            return _Bench(host, file, model.expert_slice_bytes or DENSE_SLICE, seconds).run()
+            wanted = model.expert_slice_bytes or DENSE_SLICE
+            if not blocks(wanted, file.size):
+                return Absent(f"a file of {size(file.size)} is too small")
+            return _Bench(host, file, wanted, seconds).run()
     except ValueError as error:
         return Absent(str(error))
     except ReadHang:
@@ -84,13 +89,13 @@ class _Bench:
     """One pass over a file."""
 
     def __init__(self, host: Host, file: ModelFile, slice_bytes: int, seconds: float) -> None:
+        from random import Random
+
         self._host, self._file = host, file
         self._end = host.clock() + seconds
         self._run_s = min(RUN_S, seconds / 50)
         self._blocks = blocks(slice_bytes, file.size)
         self._slice = min(self._blocks, key=lambda block: abs(block - slice_bytes))
-        from random import Random
-
         self._random = Random(SEED)
         self._rejected: list[str] = []
 
@@ -120,7 +125,8 @@ class _Bench:
         for _ in range(REPEATS):
             if self._host.clock() > self._end:
                 break
-            offsets = self._offsets(block, max(RUN_BYTES // block, depth), needs_cold=needs_cold)
+            n_bytes = COLD_BYTES if needs_cold else RUN_BYTES
+            offsets = self._offsets(block, max(n_bytes // block, depth), needs_cold=needs_cold)
             bps = rate(offsets, block, depth, self._run_s) if len(offsets) >= depth else None
             if bps is not None:
                 rates.append(bps)
@@ -136,7 +142,9 @@ class _Bench:
             stretch = range(start[0], min(self._file.size - block, start[0] + 2 * RUN_BYTES), block)
             offsets = [at for at in stretch if self._file.is_data(at, block)]
             if not self._file.direct:
-                offsets = [at for at in offsets if self._made_cold(at, block)]
+                for at in offsets:
+                    self._file.drop(at, block)
+                offsets = [at for at in offsets if self._file.is_cold(at, block)]
             bps = self._file.read_rate(offsets, block, 1, self._run_s) if offsets else None
             if bps is not None:
                 rates.append(bps)
@@ -154,18 +162,14 @@ class _Bench:
         """Up to ``wanted`` different aligned offsets of ranges that hold data, cold ones if asked for."""
         slots = self._file.size // block
         drawn = self._random.sample(range(slots), min(TRIES * wanted, slots))
-        found: list[int] = []
-        for slot in drawn:
-            at = slot * block
-            if self._file.is_data(at, block) and (not needs_cold or self._made_cold(at, block)):
-                found.append(at)
-                if len(found) == wanted:
-                    break
-        return found
-
-    def _made_cold(self, at: int, length: int) -> bool:
-        self._file.drop(at, length)
-        return self._file.is_cold(at, length)
+        held = [slot * block for slot in drawn if self._file.is_data(slot * block, block)]
+        if not needs_cold:
+            return held[:wanted]
+        cold = [at for at in held if self._file.is_cold(at, block)][:wanted]  # what is cached stays so if possible
+        rest = [at for at in held if at not in cold]
+        for at in rest[: wanted - len(cold)]:
+            self._file.drop(at, block)
+        return [at for at in held if self._file.is_cold(at, block)][:wanted]
 
 
 def apply(disk: Disk, data: dict[str, Any]) -> Disk:

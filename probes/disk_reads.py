@@ -19,6 +19,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 ALIGN: Final = 4096
+FOLIO: Final = 4 << 20
+"""Page cache comes in folios of at most this size (``MAX_PAGECACHE_ORDER``, include/linux/pagemap.h)."""
 HANG_S: Final = 10.0
 """A read that takes longer is given up."""
 _F_NOCACHE: Final = 48
@@ -97,9 +99,10 @@ class ModelFile:
             return error.errno != errno.ENXIO and self.held_bytes * 10 >= self.size * 9
 
     def drop(self, offset: int, length: int) -> None:
-        """Ask the kernel to forget clean cached pages of the range."""
+        """Ask the kernel to forget clean cached pages of the range, out to whole folios: a part of one stays."""
+        start = offset & -FOLIO
         with suppress(OSError, AttributeError):
-            os.posix_fadvise(self._plain, offset, length, os.POSIX_FADV_DONTNEED)
+            os.posix_fadvise(self._plain, start, -(-(offset + length) // FOLIO) * FOLIO - start, os.POSIX_FADV_DONTNEED)
 
     def is_cold(self, offset: int, length: int) -> bool:
         """True if no page of the range is in the page cache."""
