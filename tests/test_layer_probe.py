@@ -17,9 +17,13 @@ import pytest
 from planner.demo import DemoModel
 from planner.facts.machine import Engine, Machine
 from planner.facts.outcome import ProbeReport
+from planner.facts.workload import Workload
 from planner.gguf.analyze import analyze
-from planner.gguf.cut_folder import PREFIX
+from planner.gguf.cut import choose
+from planner.gguf.cut_folder import PREFIX, remove_stale
 from planner.layer_probe import layer_probe
+from planner.layer_timing import _active, _placements
+from planner.pipeline import Request, _machine
 from probes import timed
 from probes.host import LocalHost
 from probes.timed import Subject
@@ -109,7 +113,9 @@ def fake_engine(tmp_path: Path) -> Path:
     folder.mkdir()
     for name in ("llama-server", "llama-bench"):
         program = folder / name
-        program.write_text('#!/bin/sh\n[ "$1" = --help ] && echo "  -p, --n-prompt <n>" && exit 0\necho broken >&2\nexit 3\n')
+        program.write_text(
+            '#!/bin/sh\n[ "$1" = --help ] && echo "  -p, --n-prompt <n>" && exit 0\necho broken >&2\nexit 3\n'
+        )
         program.chmod(0o755)
     return folder
 
@@ -123,14 +129,11 @@ def test_an_engine_that_fails_is_reported(
     assert report.status == "failed"
     assert report.reason == "layer (CPU) left out: ended with status 3 and said: broken"
     assert machine.layers == () and list(base.iterdir()) == []
-    again, quiet = run(host, Subject(here(fake_engine), model), fake_engine)
+    _, quiet = run(host, Subject(here(fake_engine), model), fake_engine)
     assert len(quiet.reports) == 1, "a failure is not kept"
 
 
 def test_a_full_device_is_timed_with_the_experts_in_ram_only(random_demo: DemoModel) -> None:
-    from planner.layer_probe import _active, _placements
-    from planner.gguf.cut import choose
-
     model = analyze(random_demo.path)
     pair = choose(model, _active(model), 1 << 40)
     machine = make_machine(make_gpu("CUDA0", free_bytes=1000), make_gpu("CUDA1"))
@@ -188,8 +191,6 @@ def test_killed_at_any_moment_it_leaves_nothing(
         time.sleep(0.05)
     assert children(str(base)) == []
     if number == signal.SIGKILL:
-        from planner.gguf.cut_folder import remove_stale
-
         remove_stale(str(base))  # what every start does first
     assert [path.name for path in base.iterdir() if path.name.startswith(PREFIX)] == []
 
@@ -197,9 +198,6 @@ def test_killed_at_any_moment_it_leaves_nothing(
 def test_a_record_of_another_model_is_not_used(
     random_demo: DemoModel, machine_file: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    from planner.pipeline import Request, _machine
-    from planner.facts.workload import Workload
-
     model = analyze(random_demo.path)
     text = machine_file("desktop-16gb-wddm").read_text().rstrip()
     rate = '{"model": "%s", "device": "CUDA0", "kind": "moe", "decode_s": 0.001}'

@@ -1,8 +1,8 @@
 """Does the difference of two cuts predict the whole model? ``python benchmarks/layers/measure.py MODEL… > rows.jsonl``
 
-One run is twelve starts of llama-bench, twice in the order shallow, deep, whole, whole, deep, shallow; what slows the
-machine for a while slows all three. Of each start the fastest of two repeats counts, of the starts the median.
-Predicted = shallow + (blocks beyond it, weighed by the bytes a token reads) x layer.
+One run is twelve starts of llama-bench, twice in the order shallow, deep, whole, whole, deep, shallow, six short
+repeats each. Other work on the machine only adds time, so the fastest of a file's 24 repeats counts, all within one
+run. Predicted = shallow + (blocks beyond it, weighed by the bytes a token reads) x layer.
 Needs ``MOEPLAN_LLAMA``. Models of about 4 GB are cut and run in about a minute per run on two cores.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -48,9 +47,9 @@ def one_run(bench: bench_engine.Bench, jobs: dict[str, Job]) -> tuple[Samples, S
 
 def compared(samples: Samples, pair: CutPair, beyond: float) -> dict[str, float]:
     """Predicted and measured seconds of the whole, and their ratio; ``beyond`` in mean layers of the difference."""
-    layer = difference(samples["shallow"], samples["deep"], pair.n_layers)
-    whole = statistics.median(min(run) for run in samples["whole"])
-    shallow = statistics.median(min(run) for run in samples["shallow"])
+    fastest = {name: (min(s for run in runs for s in run),) for name, runs in samples.items()}
+    layer = difference([fastest["shallow"]], [fastest["deep"]], pair.n_layers)
+    (shallow,), (whole,) = fastest["shallow"], fastest["whole"]
     predicted = shallow + beyond * layer.value if layer else float("nan")
     return {
         "layer_s": layer.value if layer else float("nan"),
@@ -66,7 +65,7 @@ def main() -> None:
     parser.add_argument("models", nargs="+")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--prompt", type=int, default=128)
+    parser.add_argument("--prompt", type=int, default=64)
     parser.add_argument("--rpc", default="", help="HOST:PORT: time the device RPC0 instead of the CPU")
     options = parser.parse_args()
     host = LocalHost()
@@ -87,7 +86,7 @@ def main() -> None:
             cutter.write(pair.shallow, pair.shallow_path)
             cutter.write(pair.deep, pair.deep_path)
             paths = {"shallow": pair.shallow_path, "deep": pair.deep_path, "whole": path}
-            jobs = {n: Job(p, where, (options.prompt,), 12, 2, options.threads) for n, p in paths.items()}
+            jobs = {n: Job(p, where, (options.prompt,), 6, 6, options.threads) for n, p in paths.items()}
             for run in range(options.runs):
                 decode, prefill = one_run(bench, jobs)
                 row = {

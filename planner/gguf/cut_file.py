@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -59,11 +60,14 @@ class Cutter:
         alignment = self._header.metadata.get("general.alignment", 32)
         self._alignment = alignment if isinstance(alignment, int) else 32
 
-    def write(self, depth: int, path: str) -> int:
+    def write(self, depth: int, path: str, late: Callable[[], bool] = lambda: False) -> int:
         """Write the first ``depth`` blocks; returns the bytes written.
 
+        Args:
+            late: asked every 16 MiB; True gives up.
+
         Raises:
-            CutError: the file is hollow where it should hold weights, or the disk is full.
+            CutError: the file is hollow where it should hold weights, the disk is full, or it is late.
         """
         parts = self._parts(depth)
         _check_filled(parts)
@@ -72,7 +76,7 @@ class Cutter:
                 written = out.write(self._head(depth, parts))
                 out.flush()
                 for part in parts:
-                    _copy(part, out.fileno())
+                    _copy(part, out.fileno(), late)
                     padding = padded(part.info.n_bytes, self._alignment) - part.info.n_bytes
                     os.write(out.fileno(), bytes(padding))
                     written += part.info.n_bytes + padding
@@ -174,12 +178,14 @@ def _check_filled(parts: list[_Part]) -> None:
             os.close(descriptor)
 
 
-def _copy(part: _Part, out: int) -> None:
+def _copy(part: _Part, out: int, late: Callable[[], bool]) -> None:
     """Append the bytes of a tensor, inside the kernel where it can."""
     source = os.open(part.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     try:
         done, inside = 0, hasattr(os, "copy_file_range")
         while done < part.info.n_bytes:
+            if late():
+                raise CutError(part.path, found="copying its layers takes longer than there is time")
             wanted = min(part.info.n_bytes - done, _CHUNK)
             if inside:
                 try:

@@ -108,9 +108,7 @@ def test_another_expert_type_is_scaled_by_the_bytes_a_token_reads() -> None:
         (replace(ON_GPU, n_cpu_moe=4, no_host=True), TIMED),
     ],
 )
-def test_layers_timed_under_other_conditions_change_nothing(
-    settings: Settings, layers: tuple[LayerRate, ...]
-) -> None:
+def test_layers_timed_under_other_conditions_change_nothing(settings: Settings, layers: tuple[LayerRate, ...]) -> None:
     assert seconds(settings, *layers) == seconds(settings)
 
 

@@ -53,7 +53,7 @@ def chosen(model: Model, most: int = EVERYTHING) -> CutPair:
 def hollow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cuts of hollow layouts, themselves hollow: headers are what is looked at."""
 
-    def extend(part: cut_file._Part, out: int) -> None:
+    def extend(part: cut_file._Part, out: int, late: object) -> None:
         end = os.lseek(out, part.info.n_bytes, os.SEEK_CUR)
         os.ftruncate(out, end)
 

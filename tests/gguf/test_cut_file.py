@@ -108,6 +108,10 @@ def test_a_hollow_file_is_refused(moe: Callable[..., Any], tmp_path: Path) -> No
         Cutter(analyze(str(path))).write(1, str(tmp_path / "b.gguf"))
 
 
+def full(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
 def test_what_is_no_local_file_of_its_blocks_is_refused(
     moe: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +120,8 @@ def test_what_is_no_local_file_of_its_blocks_is_refused(
         Cutter(replace(model, path="https://example.org/a.gguf"))
     with pytest.raises(CutError, match="run more than once"):
         Cutter(replace(model, n_layer=4))
-    monkeypatch.setattr(cut_file, "_copy", lambda part, out: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(CutError, match="longer than there is time"):
+        Cutter(model).write(1, str(tmp_path / "b.gguf"), late=lambda: True)
+    monkeypatch.setattr(cut_file, "_copy", full)
     with pytest.raises(CutError, match="No space left"):
         Cutter(model).write(1, str(tmp_path / "b.gguf"))

@@ -12,7 +12,7 @@ from planner.facts.machine import LayerRate
 from planner.facts.outcome import ProbeReport
 from planner.facts.reading import Source
 from probes import layer_figures
-from probes.bench_engine import Job, Placement
+from probes.bench_engine import Job
 from probes.bench_layer import measure, placements
 from probes.layer_fit import Timing
 from probes.recorded import RecordedHost
