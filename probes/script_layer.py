@@ -95,11 +95,15 @@ class Runner:
         for _ in range(n):
             self._feed(1)
 
+    def forget(self) -> None:
+        """Start again at an empty cache."""
+        self._lc.llama_memory_clear(self._lc.llama_get_memory(self.context), False)
+
     def timed(self, work: Callable[[int], None], n: int) -> list[int]:
         """Nanoseconds of each repeat; the first run only warms up."""
         samples = []
         for _ in range(self._repeats + 1):
-            self._lc.llama_memory_clear(self._lc.llama_get_memory(self.context), False)
+            self.forget()
             start = time.perf_counter_ns()
             work(n)
             samples.append(time.perf_counter_ns() - start)

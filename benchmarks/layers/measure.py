@@ -1,8 +1,7 @@
 """Does the difference of two cuts predict the whole model? ``python benchmarks/layers/measure.py MODEL… > rows.jsonl``
 
-One run is twelve starts of llama-bench, twice in the order shallow, deep, whole, whole, deep, shallow, six short
-repeats each. Other work on the machine only adds time, so the fastest of a file's 24 repeats counts, all within one
-run. Predicted = shallow + (blocks beyond it, weighed by the bytes a token reads) x layer.
+One run is six starts of llama-bench in the order shallow, deep, whole, whole, deep, shallow, five short repeats each.
+Other work on the machine only adds time, so the fastest of a file's ten repeats counts, all within one run. Predicted = shallow + (blocks beyond it, weighed by the bytes a token reads) x layer.
 Needs ``MOEPLAN_LLAMA``. Models of about 4 GB are cut and run in about a minute per run on two cores.
 """
 
@@ -28,7 +27,7 @@ from probes.bench_engine import Job, Placement
 from probes.host import LocalHost
 from probes.layer_fit import Timing, difference
 
-ORDER = ("shallow", "deep", "whole", "whole", "deep", "shallow") * 2
+ORDER = ("shallow", "deep", "whole", "whole", "deep", "shallow")
 Samples = dict[str, list[tuple[float, ...]]]
 
 
@@ -86,7 +85,7 @@ def main() -> None:
             cutter.write(pair.shallow, pair.shallow_path)
             cutter.write(pair.deep, pair.deep_path)
             paths = {"shallow": pair.shallow_path, "deep": pair.deep_path, "whole": path}
-            jobs = {n: Job(p, where, (options.prompt,), 6, 6, options.threads) for n, p in paths.items()}
+            jobs = {n: Job(p, where, (options.prompt,), 16, 5, options.threads) for n, p in paths.items()}
             for run in range(options.runs):
                 decode, prefill = one_run(bench, jobs)
                 row = {

@@ -17,7 +17,7 @@ from planner.units import GIB, size
 
 WANTED_BYTES: Final = 3 * GIB
 """Both files together grow to this while a larger difference is worth it: 3 s of copying on a slow disk."""
-WANTED_LAYERS: Final = 6
+WANTED_LAYERS: Final = 14
 HEAD: Final = ("output.weight", "token_embd.weight")
 
 
@@ -36,10 +36,12 @@ class Active:
 def choose(model: Model, active: Sequence[Active], max_bytes: int) -> CutPair:
     """The two depths.
 
-    The shallow one is the shortest prefix that shows every kind of attention and, in a mixture, a block with
-    experts. The deep one has whole periods more: one at least, and more while the difference reads less than
-    the head does (which the difference must drown), spans fewer than six layers and stays under ``WANTED_BYTES``;
-    never more than half the model beyond one period.
+    The shallow one shows every kind of attention and, in a mixture, a block with experts. The deep one has whole
+    periods more: one at least. While both stay under ``WANTED_BYTES`` it grows, to half the model at most, until
+    the difference spans ``WANTED_LAYERS`` and reads more than the head, which it must drown. The shallow one then
+    follows to a third of it: the first blocks route more evenly than those after them, so a token finds fewer of
+    their experts in a cache (0.95, 0.73, 0.69 and 0.67 ms per block over blocks 1 to 8, 9 to 14, 15 to 21 and 22 to
+    29 of the demo model, b11549).
 
     Args:
         active: per block of the main model.
@@ -61,6 +63,7 @@ def choose(model: Model, active: Sequence[Active], max_bytes: int) -> CutPair:
     head = next((t.n_bytes for name in HEAD for t in model.tensors if t.name == name), 0)
 
     def both(deep: int) -> int:
+        """Bytes of both files, for the shallow depth of now."""
         return 2 * outside + sum(weights[:shallow]) + sum(weights[:deep])
 
     deep = min(shallow + step, n)
@@ -75,6 +78,8 @@ def choose(model: Model, active: Sequence[Active], max_bytes: int) -> CutPair:
         if deep - shallow >= WANTED_LAYERS and sum(a.total for a in active[shallow:deep]) > head:
             break
         deep += step
+    while shallow + step <= deep // 3 and both(deep) + sum(weights[shallow : shallow + step]) <= limit:
+        shallow += step
     return _pair(model, active, shallow, deep)
 
 
