@@ -1,4 +1,4 @@
-"""The same question as ``measure.py``, with all three files in one process: ``python benchmarks/layers/alternate.py MODEL…``
+"""The same question as ``measure.py``, all three files in one process: ``python benchmarks/layers/alternate.py MODEL…``
 
 On a machine that others use, seconds between two starts are enough for its speed to change. Here the embedded engine
 (llama-cpp-python) holds the shallow cut, the deep cut and the whole model, and they take turns token by token and

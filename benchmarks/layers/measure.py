@@ -1,7 +1,8 @@
 """Does the difference of two cuts predict the whole model? ``python benchmarks/layers/measure.py MODEL… > rows.jsonl``
 
 One run is six starts of llama-bench in the order shallow, deep, whole, whole, deep, shallow, five short repeats each.
-Other work on the machine only adds time, so the fastest of a file's ten repeats counts, all within one run. Predicted = shallow + (blocks beyond it, weighed by the bytes a token reads) x layer.
+Other work on the machine only adds time, so the fastest of a file's ten repeats counts, all within one run.
+Predicted = shallow + (blocks beyond it, weighed by the bytes a token reads) x layer.
 Needs ``MOEPLAN_LLAMA``. Models of about 4 GB are cut and run in about a minute per run on two cores.
 """
 

@@ -17,7 +17,7 @@ from planner.units import GIB, size
 
 WANTED_BYTES: Final = 3 * GIB
 """Both files together grow to this while a larger difference is worth it: 3 s of copying on a slow disk."""
-WANTED_LAYERS: Final = 14
+WANTED_LAYERS: Final = 20
 HEAD: Final = ("output.weight", "token_embd.weight")
 
 
@@ -37,11 +37,11 @@ def choose(model: Model, active: Sequence[Active], max_bytes: int) -> CutPair:
     """The two depths.
 
     The shallow one shows every kind of attention and, in a mixture, a block with experts. The deep one has whole
-    periods more: one at least. While both stay under ``WANTED_BYTES`` it grows, to half the model at most, until
-    the difference spans ``WANTED_LAYERS`` and reads more than the head, which it must drown. The shallow one then
-    follows to a third of it: the first blocks route more evenly than those after them, so a token finds fewer of
-    their experts in a cache (0.95, 0.73, 0.69 and 0.67 ms per block over blocks 1 to 8, 9 to 14, 15 to 21 and 22 to
-    29 of the demo model, b11549).
+    periods more: one at least. While both stay under ``WANTED_BYTES`` it grows, to two thirds of the model at most,
+    until the difference spans ``WANTED_LAYERS`` and reads more than the head, which it must drown. The shallow one
+    then follows to a third of it: the first blocks route more evenly than those after them, so a token finds fewer
+    of their experts in a cache (0.95, 0.73, 0.69 and 0.67 ms per block over blocks 1 to 8, 9 to 14, 15 to 21 and 22
+    to 29 of the demo model, b11549).
 
     Args:
         active: per block of the main model.
@@ -74,7 +74,7 @@ def choose(model: Model, active: Sequence[Active], max_bytes: int) -> CutPair:
             found=f"{size(both(deep))} for {shallow} and {deep} layers",
         )
     limit = min(max_bytes, WANTED_BYTES)
-    while deep + step <= max(n // 2, shallow + step) and both(deep + step) <= limit:
+    while deep + step <= 2 * n // 3 and both(deep + step) <= limit:
         if deep - shallow >= WANTED_LAYERS and sum(a.total for a in active[shallow:deep]) > head:
             break
         deep += step

@@ -37,7 +37,7 @@ LAYOUTS = {  # shallow, deep where the size of the files is no limit but the wan
     "llama4-maverick": (4, 8),
     "mixtral-8x7b": (1, 2),
     "nemotron-3-nano": (6, 13),
-    "olmoe-1b-7b": (2, 8),
+    "olmoe-1b-7b": (1, 10),
     "qwen3-30b-a3b": (1, 4),
     "qwen3-next-80b-a3b": (4, 8),
     "qwen3.6-35b-a3b-mtp": (4, 8),
@@ -118,21 +118,24 @@ def test_test_architectures_of_llama_cpp_run(shared: Path, engine: Path, tmp_pat
 
 
 def test_the_difference_grows_to_drown_the_head() -> None:
-    """Half the model at most, until it reads more than the head and spans 14 layers; then the shallow one follows."""
+    """Two thirds of the model at most, until it reads more than the head and spans 20 layers.
+
+    Then the shallow one follows.
+    """
     pair = chosen(make_model(40))
-    assert (pair.shallow, pair.deep) == (5, 15)
+    assert (pair.shallow, pair.deep) == (7, 21)
     wide = make_model(40)
     head = next(t for t in wide.tensors if t.name == "output.weight")
     heavy = replace(head, n_bytes=10 * wide.tensors[-1].n_bytes)
     model = replace(wide, tensors=tuple(heavy if t is head else t for t in wide.tensors))
-    assert chosen(model).deep == 20
+    assert chosen(model).deep == 26
     assert chosen(make_model(3)).deep == 2
 
 
 def test_a_pattern_is_cut_at_its_period() -> None:
     layers = tuple(make_layer(i, window=0 if i % 4 == 3 else 512) for i in range(24))
     pair = chosen(make_model(layers=layers))
-    assert (pair.shallow, pair.deep) == (4, 12)
+    assert (pair.shallow, pair.deep) == (4, 16)
 
 
 def test_kinds_are_told_apart_by_experts_and_their_types() -> None:
