@@ -2,14 +2,15 @@
 
 ``memcmp`` of the C library over the two halves of a buffer, which are equal, so it reads every byte and writes
 none; one disjoint part per thread (ctypes gives up the interpreter's lock for the call). The buffer is four
-times the last-level cache, so that a scan finds little of the one before. Compare with STREAM or ``mlc``: a
-vectorised sum in C over the same buffer differed by 5 % (two Xeon vCPUs, 260 MiB of L3).
+times the last-level cache, so that a scan finds little of the one before. Compare with STREAM or ``mlc``;
+``benchmarks/probes`` compares it with a vectorised sum in C.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from math import ceil
 from typing import Any, Final
 
 from planner.facts.machine import Cpu, Machine, Os
@@ -25,6 +26,8 @@ CACHES: Final = 4
 SMALLEST: Final = 256 * MIB
 LARGEST: Final = 4 * GIB
 CACHE_IF_UNKNOWN: Final = 64 * MIB
+SCAN_S: Final = 0.06
+"""A repeat lasts at least that long: starting 16 threads takes about a millisecond."""
 TIE: Final = 0.02
 """Thread counts whose rates differ by less are equal; the smaller one wins."""
 
@@ -77,29 +80,35 @@ def fewest_threads(rates: Iterable[tuple[int, float]]) -> int:
 
 
 def measure(host: Host, machine: Machine, seconds: float) -> Outcome[dict[str, Any]]:
-    """Rates by thread count. Stops between two counts when ``seconds`` are over."""
+    """Rates by thread count. Repeats end when ``seconds`` are over."""
     cache = last_level_cache(host)
     size = working_set(cache, machine.ram.available_bytes)
     if size is None:
         return Absent("too little free memory for a working set beyond the last-level cache")
-    start = host.clock()
-    results: list[dict[str, Any]] = []
+    counts = thread_counts(machine.cpu)
+    times: dict[int, list[float]] = {count: [] for count in counts}
     with _Buffer(size, host.os) as buffer:
-        for count in sorted(thread_counts(machine.cpu), reverse=True):
-            began = host.clock()
-            if results and began - start > seconds:
+        end = host.clock() + seconds
+        first = {count: buffer.scan(count, 1, host.clock) for count in counts}  # warms up, and is not counted
+        passes = {count: ceil(SCAN_S / taken) for count, taken in first.items()}
+        for turn in range(REPEATS):
+            if turn and host.clock() > end:
                 break
-            rates = [size / buffer.scan(count, host.clock) for _ in range(REPEATS + 1)][1:]
-            method = f"memcmp of {size // MIB} MiB by {count} threads"
-            reading = figures.measured(rates, method, host.clock() - began)
-            results.append({"threads": count, **figures.to_json(reading)})
-    results.sort(key=lambda item: int(item["threads"]))
+            for count in counts:  # in turns, so that a busy moment hits all counts alike
+                times[count].append(buffer.scan(count, passes[count], host.clock))
+    results = [_result(count, size, taken) for count, taken in times.items()]
     note = "; ".join(f"{item['threads']} threads {item['value'] / 1e9:.1f} GB/s" for item in results)
     if (machine.cpu.numa_nodes or 1) > 1:
         note += "; memory of one NUMA node"
     if cache is None:
         note += f"; size of the last-level cache not known, {CACHE_IF_UNKNOWN // MIB} MiB assumed"
     return Found({"threads": results}, note)
+
+
+def _result(count: int, size: int, seconds: list[float]) -> dict[str, Any]:
+    method = f"memcmp of {size // MIB} MiB by {count} threads"
+    reading = figures.measured([size / taken for taken in seconds], method, sum(seconds))
+    return {"threads": count, **figures.to_json(reading)}
 
 
 class _Buffer:
@@ -127,14 +136,15 @@ class _Buffer:
         if not any(thread.is_alive() for thread in self._team):  # after an interrupt one may still read
             self._map.close()
 
-    def scan(self, threads: int, clock: Callable[[], float]) -> float:
-        """Seconds to read all of it once."""
+    def scan(self, threads: int, passes: int, clock: Callable[[], float]) -> float:
+        """Seconds to read all of it once, by ``passes`` passes."""
         part = self._size // threads & -4096
         gate = threading.Barrier(threads + 1)
 
         def read(at: int) -> None:
             gate.wait()
-            self._compare(at, at + part // 2, part // 2)
+            for _ in range(passes):
+                self._compare(at, at + part // 2, part // 2)
 
         self._team = [
             threading.Thread(target=read, args=(self._start + n * part,), daemon=True) for n in range(threads)
@@ -145,4 +155,4 @@ class _Buffer:
         start = clock()
         for thread in self._team:
             thread.join()
-        return max(clock() - start, 1e-9) * self._size / (part * threads)
+        return max(clock() - start, 1e-9) * self._size / (part * threads * passes)

@@ -89,9 +89,9 @@ class _Ram(_Shape):
     fact = facts.Ram
     total_bytes: _Size
     available_bytes: _Amount | None = None
-    idle_bytes: _Amount | None = None
     read_bps: _Reading | None = None
     overflow: facts.Overflow | None = None
+    idle_bytes: _Amount | None = None
 
     @model_validator(mode="after")
     def _parts_within_total(self) -> Self:

@@ -32,7 +32,9 @@ class Progress:
         from rich.console import Console
         from rich.text import Text
 
-        self._status = Console(stderr=True, highlight=False).status(Text(printable(line)))
+        self._status = Console(stderr=True, highlight=False).status(
+            Text(printable(line), no_wrap=True, overflow="ellipsis"), refresh_per_second=4
+        )
         self._status.start()
 
     def end(self, report: ProbeReport) -> None:

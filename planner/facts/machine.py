@@ -66,9 +66,9 @@ class Ram:
 
     total_bytes: int
     available_bytes: int | None = None
-    idle_bytes: int | None = None
     read_bps: Reading | None = None
     overflow: Overflow | None = None
+    idle_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,15 @@ def test_measured_rates_replace_derived_ones() -> None:
     assert not found.unified
 
 
+@pytest.mark.parametrize(
+    ("nominal", "copied", "taken"),
+    [(700e9, 605e9, 700e9), (700e9, 300e9, 300e9), (700e9, 800e9, 800e9), (None, 605e9, 605e9)],
+)
+def test_a_copy_confirms_the_nominal_rate_or_replaces_it(nominal: float | None, copied: float, taken: float) -> None:
+    known = None if nominal is None else Reading(nominal, Source.DERIVED)
+    assert bench_link.memory_rate(known, Reading(copied, Source.MEASURED)).value == taken
+
+
 def test_a_device_that_dies_is_left_out_and_the_next_one_measured() -> None:
     host, here = Host(CompletedRun(-11, stderr="Segmentation fault\x1b[0m"), RATES), machine(gpu(0), gpu(1))
     outcome = bench_link.measure(host, here, 10.0)  # type: ignore[arg-type]
