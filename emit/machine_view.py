@@ -9,7 +9,7 @@ from rich.text import Text
 
 from emit import wording
 from planner import units
-from planner.facts.machine import Cpu, Disk, Engine, Gpu, Machine, Ram
+from planner.facts.machine import Cpu, Disk, Engine, Gpu, LayerRate, Machine, Ram
 
 _STYLE = {"found": "green", "absent": "dim", "failed": "yellow"}
 
@@ -22,6 +22,7 @@ def machine_view(machine: Machine) -> RenderableType:
     rows = [("system", machine.os.value), ("CPU", _cpu(machine.cpu)), ("RAM", _ram(machine.ram))]
     rows += [(wording.clean(gpu.id), _gpu(gpu)) for gpu in machine.gpus] or [("GPU", "none found")]
     rows += [("disk", _disk(machine.disk)), ("llama.cpp", _engine(machine.engine))]
+    rows += [(f"layer, {wording.clean(rate.device)}", _layer(rate)) for rate in machine.layers]
     for name, text in rows:
         table.add_row(Text(name), Text(text))
     parts: list[RenderableType] = [Text("Machine", style="bold"), Padding(table, (0, 0, 1, 2))]
@@ -111,6 +112,21 @@ def _engine(engine: Engine | None) -> str:
         parts.append(f"{len(engine.flags)} flags listed")
     if engine.server:
         parts.append(wording.clean(engine.server))
+    return "; ".join(parts)
+
+
+def _layer(rate: LayerRate) -> str:
+    """A timed layer: decode per token, prefill per ubatch and token, milliseconds and microseconds."""
+    kind = f"{rate.kind} {wording.clean(rate.expert_type or '')}".strip()
+    parts = [f"{kind}, experts in RAM" if rate.experts == "host" else kind]
+    if rate.decode_s is not None:
+        spread = f" ± {rate.decode_s.spread * 1e3:.3f}" if rate.decode_s.spread else ""
+        parts.append(f"decode {rate.decode_s.value * 1e3:.3f}{spread} ms ({rate.decode_s.source.value})")
+    if rate.prefill_s_per_token is not None:
+        slope = rate.prefill_s_per_token
+        parts.append(f"prefill {rate.prefill_fixed_s * 1e3:.2f} ms per ubatch and {slope.value * 1e6:.2f} µs per token")
+    if rate.crossing_s is not None:
+        parts.append(f"crossing {rate.crossing_s.value * 1e3:.3f} ms ({rate.crossing_s.source.value})")
     return "; ".join(parts)
 
 

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from emit import argv, machine_view, model_view, rule_page, shell, text
-from planner.facts.machine import Cpu, Disk, ReadPoint
+from planner.facts.machine import Cpu, Disk, LayerRate, ReadPoint
 from planner.facts.outcome import ProbeReport
 from planner.facts.reading import Reading, Source
 from planner.plans.decision import Confidence, RuleDoc
@@ -179,3 +179,17 @@ def test_model_page_joins_equal_blocks() -> None:
     dense = make_model(tied=True)
     dense = replace(dense, tensors=tuple(t for t in dense.tensors if "exps" not in t.name))
     assert "dense" in shown(model_view.model_view(dense)) and "tied" in shown(model_view.model_view(dense))
+
+
+def test_machine_page_shows_timed_layers() -> None:
+    rates = (
+        LayerRate(
+            "f", "CUDA0", "moe", "Q4_K", Reading(0.0021, Source.MEASURED, spread=0.0001),
+            Reading(0.00003, Source.MEASURED), 512, 0.004, experts="host", crossing_s=Reading(2e-5, Source.DERIVED),
+        ),
+        LayerRate("f", "CPU", "dense"),
+    )  # fmt: skip
+    page = shown(machine_view.machine_view(make_machine(layers=rates)), width=200)
+    assert "layer, CUDA0  moe Q4_K, experts in RAM; decode 2.100 ± 0.100 ms (measured)" in page
+    assert "prefill 4.00 ms per ubatch and 30.00 µs per token; crossing 0.020 ms (derived)" in page
+    assert "layer, CPU" in page
