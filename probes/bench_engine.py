@@ -107,7 +107,7 @@ class LlamaBench:
                 return "this build of llama-bench has no --n-cpu-moe"
             where = (*where, "-ncmoe", ALL)
         remote = ("--rpc", ",".join(self.rpc)) if self.rpc and device.startswith("RPC") else ()
-        return (*common, *sizes, *load, *where, *remote)
+        return (*common, *sizes, *load, *remote, *where)  # a remote device has a name only after --rpc
 
 
 @dataclass(frozen=True, slots=True)

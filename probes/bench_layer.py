@@ -21,9 +21,9 @@ from probes.host import Host
 from probes.layer_fit import Difference, Timing, crossing, difference, line
 from probes.text import clean
 
-TRIAL: Final = (64, 8)
+TRIAL: Final = (32, 4)
 """Prompt and answer of the first, untimed look at how fast the device is."""
-LADDER: Final = ((64, 128, 256), (64, 256, 512), (128, 512, 1024), (128, 512, 2048))
+LADDER: Final = ((32, 64, 128), (64, 128, 256), (64, 256, 512), (128, 512, 1024), (128, 512, 2048))
 """Ubatch sizes, from slow to fast devices; all are large enough for op offload (32, b11312)."""
 ANSWER: Final = 16
 REPEATS: Final = 2
@@ -172,14 +172,16 @@ def _rate(name: str, pair: CutPair, result: Result, at: int, extra: float | None
     method += "" if len(pair.kinds) == 1 else ", shared by bytes"
 
     def reading(found: Difference) -> Reading:
-        return Reading(found.value * part, Source.MEASURED, method, found.spread * part)
+        spread = None if found.spread is None else found.spread * part
+        return Reading(found.value * part, Source.MEASURED, method, spread)
 
     points = tuple(LayerPoint(tokens, reading(found)) for tokens, found in sorted(result.prefill.items()))
     fitted = line({point.tokens: point.seconds.value for point in points})
     slope = None
     if fitted is not None and fitted.per_token_s > 0:
-        spread = max((point.seconds.spread or 0.0) / point.tokens for point in points)
-        slope = Reading(fitted.per_token_s, Source.MEASURED, f"{method}, ubatch {_sizes(points)}", spread)
+        spreads = [p.seconds.spread / p.tokens for p in points if p.seconds.spread is not None]
+        method_of_line = f"{method}, ubatch {_sizes(points)}"
+        slope = Reading(fitted.per_token_s, Source.MEASURED, method_of_line, max(spreads, default=None))
     return LayerRate(
         model=pair.model,
         device=result.placement.device,

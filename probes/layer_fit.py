@@ -23,10 +23,10 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """``value`` seconds per layer; ``spread`` is half the distance between repeated differences."""
+    """``value`` seconds per layer; ``spread`` is half the distance between repeated differences, None with one."""
 
     value: float
-    spread: float
+    spread: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,10 @@ def difference(shallow: Sequence[Sequence[float]], deep: Sequence[Sequence[float
     pairs = [(min(more) - min(less)) / n_layers for less, more in zip(shallow, deep, strict=False) if less and more]
     if not pairs:
         return None
-    value, spread = median(pairs), (max(pairs) - min(pairs)) / 2
-    return Difference(value, spread) if value > 0 and value > spread / len(pairs) else None
+    value, half = median(pairs), (max(pairs) - min(pairs)) / 2
+    if value <= 0 or value <= half / len(pairs):
+        return None
+    return Difference(value, half if len(pairs) > 1 else None)
 
 
 def line(points: Mapping[int, float]) -> Line | None:

@@ -41,7 +41,7 @@ COMMON = "llama-bench -m cut.gguf -o jsonl -r 2 -t 6 -p 64,256 -n 8 -b 256 -ub 2
         (NEW, Placement("CPU"), f"{COMMON} --load-mode none -ngl 0 -dev none"),
         (NEW, Placement("CUDA1"), f"{COMMON} --load-mode none -dev CUDA1 -ngl 999"),
         (NEW, Placement("CUDA1", True), f"{COMMON} --load-mode none -dev CUDA1 -ngl 999 -ncmoe 999"),
-        (NEW, Placement("RPC0"), f"{COMMON} --load-mode none -dev RPC0 -ngl 999 --rpc there:1"),
+        (NEW, Placement("RPC0"), f"{COMMON} --load-mode none --rpc there:1 -dev RPC0 -ngl 999"),
         (("--n-prompt",), Placement("CPU"), f"{COMMON} -mmp 0 -ngl 0"),
         (("--n-prompt",), Placement("CUDA0"), "this build of llama-bench cannot choose a device"),
         (("--device",), Placement("CUDA0", True), "this build of llama-bench has no --n-cpu-moe"),

@@ -106,7 +106,7 @@ def test_slow_devices_get_small_ubatches_and_the_budget_holds(recorded: Host) ->
     engine = Engine()
     rates, reports = run(recorded("hybrid"), engine, "CUDA0", budget_s=120.0)
     assert engine.now < 150.0
-    assert {rate.prefill_batch for rate in rates} <= {256, 512}
+    assert {rate.prefill_batch for rate in rates} <= {128, 256, 512}
     late = Engine()
     rates, reports = run(recorded("hybrid"), late, budget_s=1.0)
     assert rates == ()
