@@ -34,6 +34,8 @@ START_S: Final = 0.5
 """Loading a small file and setting up a context."""
 GRACE_S: Final = 3.0
 """A run that lasts this long beyond its time is ended."""
+REMOTE_GRACE_S: Final = 20.0
+"""The same with a remote device: its server ends with a client that is killed (ggml-rpc-server, b11549)."""
 MIN_S: Final = 2.5
 """Less time than this is not worth a start."""
 
@@ -105,8 +107,9 @@ def measure(
 
 def _place(host: Host, bench: Bench, pair: CutPair, placement: Placement, threads: int, end: float) -> Result | str:
     prompt, answer = TRIAL
+    last = end + (REMOTE_GRACE_S if placement.device.startswith("RPC") else GRACE_S)
     trial = Job(pair.deep_path, placement, (prompt,), answer, 1, threads)
-    look = bench.time(trial, end + GRACE_S - host.clock())
+    look = bench.time(trial, last - host.clock())
     if isinstance(look, str):
         return look
     job, round_s = _sized(pair, trial, look, end - host.clock())
@@ -117,7 +120,7 @@ def _place(host: Host, bench: Bench, pair: CutPair, placement: Placement, thread
         at_pair = runs % 2 == 0
         if runs and at_pair and host.clock() + round_s / 2 > end:
             break
-        timing = bench.time(replace(job, path=paths[which]), end + GRACE_S - host.clock())
+        timing = bench.time(replace(job, path=paths[which]), last - host.clock())
         if isinstance(timing, str):
             problem = timing
             break

@@ -56,7 +56,7 @@ def main() -> None:
     parser.add_argument("models", nargs="+")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--prompt", type=int, default=64)
+    parser.add_argument("--prompt", type=int, default=32)
     options = parser.parse_args()
     import llama_cpp as lc
 
@@ -79,7 +79,7 @@ def main() -> None:
             for name, file in paths.items():
                 runners[name] = Runner(lc, load(lc, "", {**job, "model": file}), job)
         for run in range(options.runs):
-            decode, prefill = turns(runners, 1, 60), turns(runners, options.prompt, 6)
+            decode, prefill = turns(runners, 1, 24), turns(runners, options.prompt, 4)
             row = {
                 "model": Path(path).stem,
                 "layers": len(active),

@@ -12,7 +12,7 @@ from typing import Final
 
 from planner.errors import CutError
 from planner.facts.layer_cut import CutPair, KindCount, LayerKind, kinds_of
-from planner.facts.model import Model, Role
+from planner.facts.model import Layer, Model, Role
 from planner.units import GIB, size
 
 WANTED_BYTES: Final = 3 * GIB
@@ -116,14 +116,18 @@ def _shapes(model: Model, n: int) -> list[tuple[object, ...]]:
 
 def _shallow(model: Model, n: int) -> int:
     experts = {t.layer for t in model.tensors if t.role is Role.EXPERT}
-    wanted = {(layer.kind, layer.window > 0) for layer in model.layers[:n]}
+    wanted = {_attention(layer) for layer in model.layers[:n]}
     seen, shown = set(), not experts
     for layer in model.layers[:n]:
-        seen.add((layer.kind, layer.window > 0))
+        seen.add(_attention(layer))
         shown = shown or layer.index in experts
         if shown and seen == wanted:
             return layer.index + 1
     return n
+
+
+def _attention(layer: Layer) -> tuple[object, ...]:
+    return layer.kind, layer.window > 0, layer.compress_ratio
 
 
 def _step(shapes: list[tuple[object, ...]], first: int, n: int) -> int:
