@@ -9,7 +9,7 @@ from rich.text import Text
 
 from emit import wording
 from planner import units
-from planner.facts.machine import Cpu, Disk, Engine, Gpu, Machine, Ram
+from planner.facts.machine import Cpu, Disk, Engine, Gpu, LayerRate, Machine, Ram
 
 _STYLE = {"found": "green", "absent": "dim", "failed": "yellow"}
 
@@ -22,6 +22,7 @@ def machine_view(machine: Machine) -> RenderableType:
     rows = [("system", machine.os.value), ("CPU", _cpu(machine.cpu)), ("RAM", _ram(machine.ram))]
     rows += [(wording.clean(gpu.id), _gpu(gpu)) for gpu in machine.gpus] or [("GPU", "none found")]
     rows += [("disk", _disk(machine.disk)), ("llama.cpp", _engine(machine.engine))]
+    rows += [(f"layer, {wording.clean(rate.device)}", _layer(rate)) for rate in machine.layers]
     for name, text in rows:
         table.add_row(Text(name), Text(text))
     parts: list[RenderableType] = [Text("Machine", style="bold"), Padding(table, (0, 0, 1, 2))]
@@ -41,6 +42,8 @@ def _cpu(cpu: Cpu) -> str:
         if number is not None
     ]
     parts = [wording.clean(cpu.name or "name not known"), " / ".join(cores) + " cores" if cores else "cores not known"]
+    if cpu.read_threads is not None:
+        parts.append(f"{cpu.read_threads.value:.0f} threads read RAM at its full rate")
     if cpu.isa:
         parts.append(wording.clean(" ".join(cpu.isa)))
     if cpu.numa_nodes and cpu.numa_nodes > 1:
@@ -51,6 +54,8 @@ def _cpu(cpu: Cpu) -> str:
 def _ram(ram: Ram) -> str:
     available = "not known" if ram.available_bytes is None else units.size(ram.available_bytes)
     parts = [f"{units.size(ram.total_bytes)}, {available} available"]
+    if ram.idle_bytes is not None:
+        parts.append(f"at most {units.size(ram.idle_bytes)} seen available")
     parts.append(f"read {wording.reading(ram.read_bps, 'bytes/s')}")
     if ram.overflow is not None:
         parts.append(f"when full: {ram.overflow.value}")
@@ -69,7 +74,8 @@ def _gpu(gpu: Gpu) -> str:
         parts.append("shares RAM")
     parts += [
         f"memory {wording.reading(gpu.memory_bps, 'bytes/s')}",
-        f"link {wording.reading(gpu.h2d_pinned_bps or gpu.h2d_pageable_bps, 'bytes/s')}",
+        f"link, pinned {wording.reading(gpu.h2d_pinned_bps, 'bytes/s')}",
+        f"link, pageable {wording.reading(gpu.h2d_pageable_bps, 'bytes/s')}",
         f"f16 {wording.reading(gpu.f16_flops, 'flops')}",
     ]
     return "; ".join(parts)
@@ -79,9 +85,18 @@ def _disk(disk: Disk | None) -> str:
     if disk is None:
         return "not looked at (no model was named)"
     parts = [wording.clean(disk.path), wording.clean(disk.filesystem or "file system not known")]
+    for block in sorted({point.block_bytes for point in disk.read_curve}):
+        points = [point for point in disk.read_curve if point.block_bytes == block]
+        depths = "/".join(str(point.queue_depth) for point in points)
+        shown = ", ".join(units.rate(point.bps.value) for point in points)
+        source, method = points[0].bps.source.value, wording.clean(points[0].bps.method.partition(",")[0])
+        parts.append(f"{units.size(block)} x{depths}: {shown} ({', '.join(filter(None, (source, method)))})")
+    if disk.remote:
+        parts.append("remote")
     parts += [
-        f"{units.size(point.block_bytes)} x{point.queue_depth}: {wording.reading(point.bps, 'bytes/s')}"
-        for point in disk.read_curve
+        f"{word} {wording.reading(rate, 'bytes/s')}"
+        for word, rate in (("in order", disk.sequential_bps), ("mapped", disk.mapped_bps))
+        if rate is not None
     ]
     return "; ".join(parts)
 
@@ -97,6 +112,21 @@ def _engine(engine: Engine | None) -> str:
         parts.append(f"{len(engine.flags)} flags listed")
     if engine.server:
         parts.append(wording.clean(engine.server))
+    return "; ".join(parts)
+
+
+def _layer(rate: LayerRate) -> str:
+    """A timed layer: decode per token, prefill per ubatch and token, milliseconds and microseconds."""
+    kind = f"{rate.kind} {wording.clean(rate.expert_type or '')}".strip()
+    parts = [f"{kind}, experts in RAM" if rate.experts == "host" else kind]
+    if rate.decode_s is not None:
+        spread = f" ± {rate.decode_s.spread * 1e3:.3f}" if rate.decode_s.spread else ""
+        parts.append(f"decode {rate.decode_s.value * 1e3:.3f}{spread} ms ({rate.decode_s.source.value})")
+    if rate.prefill_s_per_token is not None:
+        slope = rate.prefill_s_per_token
+        parts.append(f"prefill {rate.prefill_fixed_s * 1e3:.2f} ms per ubatch and {slope.value * 1e6:.2f} µs per token")
+    if rate.crossing_s is not None:
+        parts.append(f"crossing {rate.crossing_s.value * 1e3:.3f} ms ({rate.crossing_s.source.value})")
     return "; ".join(parts)
 
 

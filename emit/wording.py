@@ -85,6 +85,9 @@ def reading(value: Reading | None, unit: str) -> str:
         return "not known (estimated where needed)"
     shown = units.rate(value.value) if unit == "bytes/s" else f"{value.value / 1e12:,.1f} TFLOPS"
     how = f", {clean(value.method)}" if value.method else ""
+    if value.spread:
+        share = value.spread / value.value
+        how += f", ±{share:.0%}"
     return f"{shown} ({value.source.value}{how})"
 
 

@@ -28,6 +28,10 @@ class ModelFileError(MoeplanError):
     """A model that cannot be read or does not hold together."""
 
 
+class CutError(MoeplanError):
+    """A model of which no layers can be cut out to be timed."""
+
+
 class MachineFileError(MoeplanError):
     """A machine file that is not ``moeplan.machine/1``."""
 

@@ -19,8 +19,26 @@ if TYPE_CHECKING:
     from planner.plans.decision import Decision, RuleDoc
     from planner.plans.plan import Plan
     from planner.plans.settings import Tool
+    from probes.timed import Listener
 
 MAX_JSON_BYTES: Final = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """How to measure.
+
+    Args:
+        listener: who is told of the progress.
+        budget_s: what all timed probes may take together.
+        refresh: measure again what was kept.
+        take_memory: find out how much RAM can really be taken, too.
+    """
+
+    listener: Listener
+    budget_s: float = 60.0
+    refresh: bool = False
+    take_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +49,7 @@ class Request:
         model: a GGUF path, any shard, or an ``https://`` URL.
         machine_file: a recorded machine; nothing is measured then.
         llama: a llama.cpp folder or program; None looks for one.
+        measure: how to measure what was not measured before; None takes kept figures only.
         ask: whether the engine confirms the memory.
     """
 
@@ -38,6 +57,7 @@ class Request:
     workload: Workload
     machine_file: str | None = None
     llama: str | None = None
+    measure: Measure | None = None
     ask: Ask = Ask.CALL
 
 
@@ -61,7 +81,7 @@ def make_plan(request: Request) -> Plan:
     from policies import RULES
 
     model = inspect(request.model)
-    machine = _machine(request)
+    machine = _machine(request, model)
     problem = Problem(machine, model, _workload(request, machine))
     return confirmed(lambda extra: search.plan(problem, RULES, extra), _asking(request))
 
@@ -78,7 +98,8 @@ def check(request: Request, flags: tuple[str, ...], tool: Tool) -> Plan:
     from planner.plans.rule import Problem
     from policies import RULES
 
-    model, machine = inspect(request.model), _machine(request)
+    model = inspect(request.model)
+    machine = _machine(request, model)
     workload = _workload(request, machine)
     parsed = parse_argv(flags, model, machine, tool, build=workload.target_build)
     problem = Problem(machine, model, workload)
@@ -88,12 +109,32 @@ def check(request: Request, flags: tuple[str, ...], tool: Tool) -> Plan:
     return replace(search.stopped(plan, RULES, reasons) if reasons else plan, lint=findings)
 
 
-def probe(model: str | None, llama: str | None, rpc: tuple[str, ...]) -> Machine:
-    """Look at this machine. With a model, at the disk under it, too."""
+def probe(path: str | None, llama: str | None, rpc: tuple[str, ...], measure: Measure) -> Machine:
+    """Look at this machine and measure it. With a model, the disk under it, too.
+
+    Raises:
+        ModelFileError, EngineError: what was named cannot be used.
+    """
+    return _here(inspect(path) if path is not None else None, llama, rpc, measure)
+
+
+def _here(model: Model | None, llama: str | None, rpc: tuple[str, ...], measure: Measure | None) -> Machine:
+    """This machine: static facts of now, and measured figures, kept ones or new ones."""
+    from planner.layer_probe import layer_probe
+    from probes import timed
     from probes.collect import collect
     from probes.host import LocalHost
 
-    return collect(LocalHost(), model_path=model, llama=llama, rpc=rpc)
+    host, local = LocalHost(), model if model is not None and not model.path.startswith("https://") else None
+    machine = collect(host, model_path=local.path if local else None, llama=llama, rpc=rpc)
+    subject = timed.Subject(machine, local)
+    probes: tuple[timed.Timed, ...] = (*timed.TIMED, layer_probe(llama, rpc))
+    if measure is None:
+        return timed.stored(host, subject, probes)
+    probes += (timed.MEMORY,) if measure.take_memory else ()
+    return timed.measure(
+        host, subject, measure.listener, budget_s=measure.budget_s, refresh=measure.refresh, probes=probes
+    )
 
 
 def machine_json(machine: Machine) -> str:
@@ -145,15 +186,16 @@ def write_file(path: str, text: str) -> None:
         raise OutputError(path, found=error.strerror or str(error)) from error
 
 
-def _machine(request: Request) -> Machine:
+def _machine(request: Request, model: Model) -> Machine:
     if request.machine_file is None:
-        return probe(request.model, request.llama, request.workload.rpc)
+        return _here(model, request.llama, request.workload.rpc, request.measure)
     for option, value in (("--llama", request.llama), ("--rpc", request.workload.rpc)):
         if value:
             raise OptionError(option, found="nothing is measured with --machine", advice="leave one of them out")
     from probes.machine_file import load
 
-    return load(_read_text(request.machine_file, MachineFileError), request.machine_file)
+    machine = load(_read_text(request.machine_file, MachineFileError), request.machine_file)
+    return replace(machine, layers=tuple(rate for rate in machine.layers if rate.model == model.fingerprint))
 
 
 def _asking(request: Request) -> Ask:

@@ -73,6 +73,7 @@ def _merged(device: Listed, driver: DriverGpu | None) -> Gpu | None:
         free_bytes=free,
         memory_bps=driver.memory_bps if driver else None,
         h2d_pinned_bps=driver.h2d_pinned_bps if driver else None,
+        driver=driver.driver if driver else None,
     )
 
 
@@ -93,6 +94,7 @@ def _unlisted(drivers: tuple[DriverGpu, ...], ram_bytes: int | None) -> tuple[Gp
             free_bytes=d.free_bytes,
             memory_bps=d.memory_bps,
             h2d_pinned_bps=d.h2d_pinned_bps,
+            driver=d.driver,
         )
         for n, d in enumerate(ours)
     )

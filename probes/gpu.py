@@ -17,6 +17,7 @@ class DriverGpu:
         backend: the backend its vendor's tools use; a llama.cpp build may reach it through another.
         total_bytes, used_bytes, free_bytes: None where the driver has no memory of its own to report.
         unified: shares host RAM.
+        driver: version of the kernel driver.
     """
 
     key: str
@@ -29,3 +30,4 @@ class DriverGpu:
     unified: bool = False
     memory_bps: Reading | None = None
     h2d_pinned_bps: Reading | None = None
+    driver: str | None = None

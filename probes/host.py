@@ -18,6 +18,7 @@ from planner.facts.machine import Os
 
 MAX_TEXT: Final = 4 << 20
 MAX_OUTPUT: Final = 1 << 20
+STALE_S: Final = 60.0
 _KERNEL: Final = ("/proc/", "/sys/", "/dev/")
 _SYSTEMS: Final = {"win32": Os.WINDOWS, "darwin": Os.MACOS}
 
@@ -75,6 +76,9 @@ class Host(Protocol):
 
     def run(self, argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str] | None = None) -> CompletedRun:
         """Run a command to its end: no shell, no input, bounded output; ``env`` is added to ours."""
+
+    def run_script(self, script: str, arguments: tuple[str, ...], timeout_s: float) -> CompletedRun:
+        """Run ``probes/<script>`` in an isolated Python that ends with us, even if we are killed."""
 
     def cached(self, key: str) -> str | None:
         """Text kept from an earlier run under this key; None if there is none."""
@@ -167,6 +171,11 @@ class LocalHost:
     def run(self, argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str] | None = None) -> CompletedRun:
         return _run(argv, timeout_s, {**os.environ, **(env or {})})
 
+    def run_script(self, script: str, arguments: tuple[str, ...], timeout_s: float) -> CompletedRun:
+        folder = os.path.dirname(os.path.abspath(__file__))
+        leash, path = os.path.join(folder, "leash.py"), os.path.join(folder, script)
+        return _run((sys.executable, "-I", leash, path, *arguments), timeout_s, os.environ, leashed=True)
+
     def _cache_path(self, key: str) -> str:
         if self._cache_dir is None:
             from platformdirs import user_cache_dir
@@ -182,6 +191,7 @@ class LocalHost:
         part = f"{path}.{os.getpid()}-{time.monotonic_ns()}.part"
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
+            _sweep(os.path.dirname(path))
             with open(part, "w", encoding="utf-8") as file:
                 file.write(text)
             os.replace(part, path)
@@ -191,6 +201,14 @@ class LocalHost:
 
     def clock(self) -> float:
         return time.monotonic()
+
+
+def _sweep(folder: str) -> None:
+    """Remove what a process that was killed while it wrote left behind: parts over a minute old."""
+    for part in glob.glob(os.path.join(glob.escape(folder), "*.part")):
+        with suppress(OSError):
+            if time.time() - os.stat(part).st_mtime > STALE_S:
+                os.unlink(part)
 
 
 def _nvml_loads() -> bool:
@@ -205,7 +223,8 @@ def _nvml_loads() -> bool:
     return True
 
 
-def _run(argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str]) -> CompletedRun:
+def _run(argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str], *, leashed: bool = False) -> CompletedRun:
+    """``leashed``: standard input is a pipe that we hold open and that ends when we do."""
     import subprocess
 
     group: dict[str, Any] = {"start_new_session": True}
@@ -213,7 +232,8 @@ def _run(argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str]) -> Com
         group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     try:
-        process = subprocess.Popen(argv, stdin=null, stdout=pipe, stderr=pipe, env=env, shell=False, **group)
+        source = pipe if leashed else null
+        process = subprocess.Popen(argv, stdin=source, stdout=pipe, stderr=pipe, env=env, shell=False, **group)
     except (OSError, ValueError) as e:
         return CompletedRun(None, problem=f"could not start: {getattr(e, 'strerror', None) or e}")
     problem = ""
@@ -226,6 +246,8 @@ def _run(argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str]) -> Com
         _end_group(process.pid)
         process.kill()
         process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
     stdout, stderr = (reader.text() for reader in readers)
     return CompletedRun(None if problem else process.returncode, stdout, stderr, problem)
 

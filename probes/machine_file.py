@@ -29,6 +29,7 @@ _Amount = Annotated[int, Field(strict=True, ge=0, lt=1 << 60)]
 _Count = Annotated[int, Field(strict=True, gt=0, le=65536)]
 _Positive = Annotated[float, Field(strict=True, gt=0, lt=1e30, allow_inf_nan=False)]
 _Seconds = Annotated[float, Field(strict=True, ge=0, lt=1e9, allow_inf_nan=False)]
+_Spread = Annotated[float, Field(strict=True, ge=0, lt=1e30, allow_inf_nan=False)]
 _Text = Annotated[str, Field(max_length=4096)]
 _Id = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/\[\]-]{1,64}$")]
 _Flag = Annotated[str, Field(pattern=r"^--?[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
@@ -60,7 +61,8 @@ class _Reading(_Shape):
     value: _Positive
     source: Source = Source.USER
     method: _Text = ""
-    spread: _Seconds | None = None
+    spread: _Spread | None = None
+    duration_s: _Seconds | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -80,6 +82,7 @@ class _Cpu(_Shape):
     logical_cores: _Count | None = None
     isa: tuple[_Text, ...] = ()
     numa_nodes: _Count | None = None
+    read_threads: _Reading | None = None
 
 
 class _Ram(_Shape):
@@ -88,10 +91,11 @@ class _Ram(_Shape):
     available_bytes: _Amount | None = None
     read_bps: _Reading | None = None
     overflow: facts.Overflow | None = None
+    idle_bytes: _Amount | None = None
 
     @model_validator(mode="after")
     def _parts_within_total(self) -> Self:
-        _within(self.total_bytes, available_bytes=self.available_bytes)
+        _within(self.total_bytes, available_bytes=self.available_bytes, idle_bytes=self.idle_bytes)
         return self
 
 
@@ -109,6 +113,7 @@ class _Gpu(_Shape):
     h2d_pinned_bps: _Reading | None = None
     h2d_pageable_bps: _Reading | None = None
     f16_flops: _Reading | None = None
+    driver: _Text | None = None
 
     @model_validator(mode="after")
     def _parts_within_total(self) -> Self:
@@ -131,6 +136,14 @@ class _Disk(_Shape):
     read_curve: tuple[_ReadPoint, ...] = ()
     rotational: Annotated[bool, Field(strict=True)] | None = None
     remote: Annotated[bool, Field(strict=True)] = False
+    sequential_bps: _Reading | None = None
+    mapped_bps: _Reading | None = None
+
+
+class _LayerPoint(_Shape):
+    fact = facts.LayerPoint
+    tokens: _Count
+    seconds: _Reading
 
 
 class _LayerRate(_Shape):
@@ -142,6 +155,13 @@ class _LayerRate(_Shape):
     decode_s: _Reading | None = None
     prefill_s_per_token: _Reading | None = None
     prefill_batch: _Count | None = None
+    prefill_fixed_s: _Seconds = 0.0
+    prefill_points: tuple[_LayerPoint, ...] = ()
+    experts: Literal["device", "host"] = "device"
+    read_bytes: _Size | None = None
+    layers: _Count | None = None
+    threads: _Count | None = None
+    crossing_s: _Reading | None = None
 
 
 class _Engine(_Shape):

@@ -49,7 +49,16 @@ def _devices(host: Host, nvml: Any) -> Outcome[tuple[DriverGpu, ...]]:
     kernel = host.read_text("/proc/sys/kernel/osrelease") or ""
     default = DriverModel.WDDM if "microsoft" in kernel.lower() else DriverModel.LINUX
     models = [_driver_model(nvml, card.handle) if host.os is Os.WINDOWS else default for card in visible]
-    return Found(tuple(_gpu(nvml, card, model) for card, model in zip(visible, models, strict=True)))
+    driver = _driver(nvml)
+    return Found(tuple(_gpu(nvml, card, model, driver) for card, model in zip(visible, models, strict=True)))
+
+
+def _driver(nvml: Any) -> str | None:
+    try:
+        version = nvml.nvmlSystemGetDriverVersion()
+    except nvml.NVMLError:
+        return None
+    return clean(version.decode() if isinstance(version, bytes) else str(version)) or None
 
 
 def _card(nvml: Any, index: int) -> cuda_order.Card:
@@ -76,7 +85,7 @@ def _slices(nvml: Any, handle: Any) -> tuple[cuda_order.Card, ...]:
     return tuple(found)
 
 
-def _gpu(nvml: Any, card: cuda_order.Card, model: DriverModel) -> DriverGpu:
+def _gpu(nvml: Any, card: cuda_order.Card, model: DriverModel, driver: str | None) -> DriverGpu:
     """A device that reports no memory of its own shares the host's (Jetson, Grace-Blackwell desktops)."""
     whole_card = card.parent if card.parent is not None else card.handle
     memory = _memory(nvml, card.handle)
@@ -94,6 +103,7 @@ def _gpu(nvml: Any, card: cuda_order.Card, model: DriverModel) -> DriverGpu:
         unified=memory is None,
         memory_bps=_memory_bps(nvml, whole_card) if card.parent is None else None,
         h2d_pinned_bps=pcie.pinned(generation, width) if memory and generation and width else None,
+        driver=driver,
     )
 
 

@@ -84,6 +84,9 @@ class RecordedHost:
     def run(self, argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str] | None = None) -> CompletedRun:
         return self._runs.get(argv, CompletedRun(None, problem="not recorded"))
 
+    def run_script(self, script: str, arguments: tuple[str, ...], timeout_s: float) -> CompletedRun:
+        return self._runs.get((script, *arguments), CompletedRun(None, problem="not recorded"))
+
     def cached(self, key: str) -> str | None:
         return self._kept.get(key)
 

@@ -54,6 +54,7 @@ def settings_of(case: dict[str, Any], devices: tuple[str, ...]) -> Settings:
         flash_attn=FlashAttn(case["fa"]),
         n_parallel=case.get("n_parallel", 1),
         kv_unified=case.get("kv_unified", False),
+        kv_offload=not case.get("nkvo", False),
         devices=devices,
         load_mode=LoadMode.NONE,
         repack=False,

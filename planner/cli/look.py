@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from planner.cli.guard import note, product
-from planner.cli.options import LLAMA, RPC, servers
+from planner.cli.options import LLAMA, RPC, MeasureOptions, servers
 from planner.cli.show import as_text
 
 _JSON = typer.Option("--json", help="As JSON.")
@@ -39,8 +39,9 @@ def inspect(
 
 
 def probe(
+    measuring: MeasureOptions,
     model: Annotated[
-        str | None, typer.Argument(metavar="[MODEL]", help="A file on the disk to look at.", show_default=False)
+        str | None, typer.Argument(metavar="[MODEL]", help="A GGUF on the disk to measure.", show_default=False)
     ] = None,
     record: Annotated[str | None, typer.Option(metavar="FILE", help="Write the machine here, for --machine.")] = None,
     llama: Annotated[str | None, LLAMA] = None,
@@ -49,13 +50,13 @@ def probe(
     no_color: Annotated[bool, _NO_COLOR] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")] = False,
 ) -> None:
-    """Look at this machine.
+    """Look at this machine, and measure it.
 
-    Memory, CPU, GPUs, the disk under MODEL, llama.cpp. Runs no timed probe.
+    Memory, CPU, GPUs, the disk under MODEL, llama.cpp. What was measured before is not measured again.
     """
     from planner import pipeline
 
-    machine = pipeline.probe(model, llama, servers(rpc))
+    machine = pipeline.probe(model, llama, servers(rpc), measuring.measure(quiet=quiet))
     text = pipeline.machine_json(machine) if json or record else ""
     if record:
         pipeline.write_file(record, text)

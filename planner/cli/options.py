@@ -14,6 +14,7 @@ from planner.facts.workload import Goal, Workload
 
 if TYPE_CHECKING:
     from emit.formats import Format
+    from planner.pipeline import Measure
 
 T = TypeVar("T")
 
@@ -76,6 +77,31 @@ class PlanOptions:
             target_build=_parsed("--target", _target, self.target),
             rpc=servers(self.rpc),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class MeasureOptions:
+    """How long, and what again."""
+
+    budget: Annotated[
+        float, typer.Option(min=0, max=3600, metavar="SECONDS", help="What timed probes may take; 0 measures nothing.")
+    ] = 60.0
+    refresh: Annotated[bool, typer.Option("--refresh", help="Measure again what was measured before.")] = False
+    probe_mem: Annotated[
+        bool, typer.Option("--probe-mem", help="Find out how much RAM can really be taken, by taking it.")
+    ] = False
+
+    @property
+    def asked(self) -> bool:
+        """True if the user named something to measure."""
+        return self.refresh or self.probe_mem
+
+    def measure(self, *, quiet: bool) -> Measure:
+        """What the pipeline takes, with progress on stderr unless ``quiet``."""
+        from planner.cli.progress import Progress
+        from planner.pipeline import Measure
+
+        return Measure(Progress(quiet=quiet), self.budget, self.refresh, self.probe_mem)
 
 
 @dataclass(frozen=True, slots=True)

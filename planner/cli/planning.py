@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.guard import note, product
-from planner.cli.options import OutputOptions, PlanOptions
+from planner.cli.options import MeasureOptions, OutputOptions, PlanOptions
 from planner.cli.show import as_text
+from planner.errors import OptionError
 from planner.plans.settings import Tool
 
 if TYPE_CHECKING:
@@ -18,12 +19,11 @@ if TYPE_CHECKING:
 
 MODEL = typer.Argument(metavar="MODEL", help="A GGUF file, any shard of a split one, or an https:// URL.")
 
-_NO_PROBES = "--auto: this version has no timed probes; {assumed}"
-
 
 def plan(
     model: Annotated[str, MODEL],
     options: PlanOptions,
+    measuring: MeasureOptions,
     out: OutputOptions,
     auto: Annotated[
         bool, typer.Option("--auto/--fit", help="Measure the machine, or take stored and assumed rates.")
@@ -33,16 +33,13 @@ def plan(
     from planner import pipeline
 
     targets = out.targets()
-    result = pipeline.make_plan(_request(model, options, timed=auto))
-    assumed = next((item.message for item in result.cautions if item.code == "rates-assumed"), None)
-    if auto and assumed and not out.quiet:
-        note(_NO_PROBES.format(assumed=assumed))
-    _deliver(result, targets, out)
+    _deliver(pipeline.make_plan(_request(model, options, measuring, out, timed=auto, confirm=auto)), targets, out)
 
 
 def check(
     model: Annotated[str, MODEL],
     options: PlanOptions,
+    measuring: MeasureOptions,
     out: OutputOptions,
     flags: Annotated[
         list[str] | None, typer.Argument(metavar="-- FLAGS...", help="The llama.cpp command line, after --.")
@@ -53,16 +50,33 @@ def check(
     from planner import pipeline
 
     targets = out.targets()
-    _deliver(pipeline.check(_request(model, options, timed=True), tuple(flags or ()), tool), targets, out)
+    request = _request(model, options, measuring, out, timed=measuring.asked, confirm=True)
+    _deliver(pipeline.check(request, tuple(flags or ()), tool), targets, out)
 
 
-def _request(model: str, options: PlanOptions, *, timed: bool) -> Request:
-    """``timed`` False (``--fit``) takes only what an earlier run was told."""
+def _request(
+    model: str,
+    options: PlanOptions,
+    measuring: MeasureOptions,
+    out: OutputOptions,
+    *,
+    timed: bool,
+    confirm: bool,
+) -> Request:
+    """Measures only where ``timed`` and asks the engine only where ``confirm``; never for a recorded machine.
+
+    Raises OptionError.
+    """
     from planner.pipeline import Request
     from planner.plans.oracle import Ask
 
-    ask = Ask.NEVER if options.no_oracle else Ask.CALL if timed else Ask.STORED
-    return Request(model, options.workload(), options.machine, options.llama, ask)
+    if options.machine is not None and measuring.asked:
+        raise OptionError("--machine", found="nothing is measured there", advice="leave out --refresh and --probe-mem")
+    if not timed and measuring.asked:
+        raise OptionError("--fit", found="it measures nothing", advice="--auto does")
+    measure = measuring.measure(quiet=out.quiet) if timed else None
+    ask = Ask.NEVER if options.no_oracle else Ask.CALL if confirm else Ask.STORED
+    return Request(model, options.workload(), options.machine, options.llama, measure, ask)
 
 
 def _deliver(plan: Plan, targets: tuple[tuple[Format, str], ...], out: OutputOptions) -> None:

@@ -40,21 +40,27 @@ class Arena:
         return offset
 
     def give(self, offset: int, size: int) -> None:
-        """Free a block, merging it with its neighbours."""
+        """Free a block and merge it with the first neighbour in order, and that with the next one.
+
+        An empty tensor leaves an empty block where its address lies inside a live one. Such a block keeps later
+        blocks from merging, and llama.cpp's buffers grow by that.
+        """
         size = self._aligned(size)
         offsets, sizes = self._offsets, self._sizes
-        i = 0
-        while i < len(offsets) and offsets[i] < offset:
-            i += 1
-        joins_next = i < len(offsets) and offset + size == offsets[i]
-        if i and offsets[i - 1] + sizes[i - 1] == offset:
-            sizes[i - 1] += size
-            if joins_next:
-                sizes[i - 1] += sizes[i]
-                del offsets[i], sizes[i]
-        elif joins_next:
-            offsets[i] = offset
-            sizes[i] += size
-        else:
-            offsets.insert(i, offset)
-            sizes.insert(i, size)
+        end, place = offset + size, 0
+        for i, start in enumerate(offsets):
+            if start + sizes[i] == offset:
+                sizes[i] += size
+                if i + 1 < len(offsets) and offsets[i + 1] == end:
+                    sizes[i] += sizes[i + 1]
+                    del offsets[i + 1], sizes[i + 1]
+                return
+            if start == end:
+                offsets[i], sizes[i] = offset, sizes[i] + size
+                if i and offsets[i - 1] + sizes[i - 1] == offset:
+                    sizes[i - 1] += sizes[i]
+                    del offsets[i], sizes[i]
+                return
+            place += start < offset
+        offsets.insert(place, offset)
+        sizes.insert(place, size)

@@ -59,10 +59,10 @@ def _caches(env: Env, block: Block) -> tuple[Node, Node]:
     layer, cells = block.layer, env.cells[block.layer.window]
     n_k = layer.n_embd_k or layer.n_head_kv * layer.head_k
     n_v = layer.n_embd_v or layer.n_head_kv * layer.head_v
-    keys = env.cache("K copy", cells * row_bytes(env.k_type, n_k))
+    keys = env.cache("K copy", cells * row_bytes(env.k_type, n_k), env.k_type, layer.head_k)
     if latent_cache(block):
-        return keys, env.cache("V copy", keys.size)
-    return keys, env.cache("V copy", cells * row_bytes(env.v_type, n_v))
+        return keys, env.cache("V copy", keys.size, env.k_type, layer.head_v)
+    return keys, env.cache("V copy", cells * row_bytes(env.v_type, n_v), env.v_type, layer.head_v)
 
 
 def _f16_copies(env: Env, block: Block) -> int:
@@ -104,6 +104,7 @@ def grouped_query(env: Env, block: Block, x: Node) -> Node:
     layer = block.layer
     n_q, n_k, n_v = layer.n_head * layer.head_k, block.width("attn_k"), block.width("attn_v")
     gated = block.width("attn_q") == 2 * n_q
+    chosen = pooled_mask(env, block, x) if env.pool and "indexer.q_proj" in block.shapes else None
     v: Node | None
     k: Node | None
     if block.width("attn_qkv"):
@@ -120,7 +121,6 @@ def grouped_query(env: Env, block: Block, x: Node) -> Node:
         v = rotated(env, block, env.tape.view(_projected(env, block, x, "attn_v")), 1) if n_v else None
         k = env.tape.view(_projected(env, block, x, "attn_k")) if n_k else None
         k = rotated(env, block, _head_norm(env, block, k, "attn_k_norm", layer.n_head_kv), 0) if k else None
-    chosen = pooled_mask(env, block, x) if env.pool and "indexer.q_proj" in block.shapes else None
     mixed = attend(env, block, q, k, v, layer.n_head * layer.head_v, chosen)
     gate: Node | None = None
     if gated and full is not None:

@@ -6,9 +6,18 @@ Which parts a block has is read from its tensors, not from the architecture's na
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
+from typing import Final
 
+from planner.cost.kv_types import is_quantised, row_bytes
 from planner.cost.tape import Node, Tape
 from planner.facts.model import Layer
+
+ROW_PADDING: Final = 512
+"""Elements (``MATRIX_ROW_PADDING``)."""
+
+PLAIN_TYPES: Final = ("F32", "F16", "BF16", "I32")
+"""Types that are not quantised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +28,13 @@ class Block:
     shapes: dict[str, tuple[int, ...]]
     sizes: dict[str, int]
     types: dict[str, str]
+
+    def padding(self, name: str) -> int:
+        """Bytes that CUDA adds to a quantised tensor whose rows are not whole multiples of 512 elements
+        (``ggml_backend_cuda_buffer_type_get_alloc_size``, ggml/src/ggml-cuda/ggml-cuda.cu, b11434)."""
+        shape = self.shapes[name]
+        short = -shape[0] % ROW_PADDING
+        return short * self.sizes[name] // prod(shape) if short and self.types[name] not in PLAIN_TYPES else 0
 
     def width(self, name: str) -> int:
         """Output width of a matrix, 0 without it."""
@@ -67,6 +83,7 @@ class Env:
         indexer_mask: mask of the indexer's cache, f16 always.
         pool: cells that an indexer scores together; 0 without such an indexer.
         rope: Q and K are rotated by position.
+        gate_steps: of the router's activation: one, or a root after a softplus.
         normed_weights, scaled_weights: weights of the chosen experts are made to sum to one, then scaled.
         residual_first: a residual sum is written over the residual, not over what is added.
         hyper: parallel residual streams (hyper-connections), else 1.
@@ -104,6 +121,7 @@ class Env:
     pool: int
     hyper: int
     rope: bool
+    gate_steps: int
     normed_weights: bool
     scaled_weights: bool
     residual_first: bool
@@ -115,6 +133,7 @@ class Env:
     decay: Node | None = None
     _weights: dict[str, Node] = field(default_factory=dict)
     _elsewhere: dict[str, str] = field(default_factory=dict)
+    _given: dict[str, Node] = field(default_factory=dict)
 
     def enter(self, block: Block, place: Place) -> None:
         """Draw this block from now on."""
@@ -127,16 +146,25 @@ class Env:
             return None
         if name not in self._weights:
             device = self._elsewhere.get(name, self.place.device)
-            self._weights[name] = self.tape.stored("weights", self.block.sizes[name], device, weight=True)
+            self._weights[name] = self.tape.stored(
+                "weights", self.block.sizes[name], device, weight=True, extra=self.block.padding(name)
+            )
         return self._weights[name]
+
+    def given(self, name: str, size: int) -> Node:
+        """A further input of the graph, the same for all blocks that ask for it by name."""
+        if name not in self._given:
+            self._given[name] = self.tape.leaf("inputs", size)
+        return self._given[name]
 
     def together(self, *names: str) -> bool:
         """Whether all these weights are on the block's device."""
         return not any(name in self._elsewhere for name in names)
 
-    def cache(self, label: str, size: int) -> Node:
-        """A cache or state of the block: ``size`` bytes that a step reads."""
-        return self.tape.stored(label, size, self.place.cache)
+    def cache(self, label: str, size: int, kind: str = "f32", row: int = ROW_PADDING) -> Node:
+        """A cache or state of the block: ``size`` bytes that a step reads, in rows of ``row`` elements."""
+        short = -row % ROW_PADDING if is_quantised(kind) else 0
+        return self.tape.stored(label, size, self.place.cache, extra=row_bytes(kind, short) if short else 0)
 
 
 def matrix(env: Env, width: int, *sources: Node, label: str = "activations", w: str | None = None) -> Node:

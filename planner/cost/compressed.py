@@ -25,7 +25,9 @@ def compressed(env: Env, block: Block, x: Node) -> Node:
         pooled = env.cache("K copy", size)
         _compress(env, block, x, "attn_compressor", layer.head_k, pooled)
         if "indexer_compressor_kv" in block.shapes:
-            keys = env.cache("indexer K copy", _entries(env, block) * env.n_stream * row_bytes(env.k_type, layer.indexer_k))
+            keys = env.cache(
+                "indexer K copy", _entries(env, block) * env.n_stream * row_bytes(env.k_type, layer.indexer_k)
+            )
             _compress(env, block, x, "indexer_compressor", layer.indexer_k, keys)
     low = norm(env, matrix(env, block.width("attn_q_a"), x, w="attn_q_a"), "attn_q_a_norm")
     wide = block.width("attn_q_b")
@@ -56,18 +58,20 @@ def _compress(env: Env, block: Block, x: Node, name: str, head: int, cache: Node
     """New entries of a compressed cache from this batch and the state before it."""
     tape, n, ratio = env.tape, env.n, block.layer.compress_ratio
     windows = 2 if ratio == _OVERLAP_RATIO else 1
-    n_blocks = n // ratio + (ratio > n % ratio > 0 or windows == 1)
+    n_blocks = n // ratio + (windows == 1)
     state = env.cache("state copy", 4 * windows * head * windows * ratio * env.n_seq)
+    read = env.given(f"{name} {ratio} rows to read", 4 * windows * ratio * n_blocks)
+    place = env.given(f"{name} {ratio} places", 4 * n)
     kept, sides = [], []
     for weight in (f"{name}_kv", f"{name}_gate"):
         row = matrix(env, windows * head, x, w=weight)
         if weight.endswith("gate"):
-            row = inplace(env, row, fresh(env, row.size, env.positions, w=f"{name}_ape", batch=0))
+            row = inplace(env, row, fresh(env, row.size, place, w=f"{name}_ape", batch=0))
         kept.append(row)
         joined = fresh(env, row.size + state.size, state, row)
         if windows > 1:
             joined = fresh(env, joined.size, joined, fresh(env, 4 * windows * head, part(env, joined, 1)))
-        rows = fresh(env, 4 * windows * windows * head * ratio * n_blocks, joined)
+        rows = fresh(env, 4 * windows * windows * head * ratio * n_blocks, joined, read)
         if windows > 1:
             halves = [fresh(env, rows.size // 4, part(env, rows, 1)) for _ in range(2)]
             rows = fresh(env, rows.size // 2, *(tape.view(half) for half in halves))
@@ -75,12 +79,16 @@ def _compress(env: Env, block: Block, x: Node, name: str, head: int, cache: Node
     pooled = inplace(env, sides[0], inplace(env, sides[1]))
     pooled = fresh(env, 4 * head * n_blocks, pooled)
     pooled = norm(env, fresh(env, pooled.size, tape.view(pooled)), f"{name}_norm")
-    pooled = inplace(env, pooled, env.positions)
+    pooled = inplace(env, pooled, env.given(f"{name} {ratio} positions", 4 * n_blocks))
+    rotation = env.inputs[block.layer.window].rotations[0].size if name.startswith("attn") else 4 * head * head
     if env.rotated_k or name.startswith("indexer"):
-        pooled = fresh(env, pooled.size, tape.view(pooled))
-    tape.write(tape.view(cache), tape.view(pooled))
+        pooled = fresh(env, pooled.size, env.given(f"{name} {ratio} rotation", rotation), tape.view(pooled))
+    tape.write(tape.view(cache), tape.view(pooled), env.given(f"{name} {ratio} cells", 8 * n_blocks))
+    kept_rows, kept_cells = (
+        env.given(f"{name} {ratio} {what} to keep", 8 * windows * ratio) for what in ("rows", "cells")
+    )
     for row in kept:
-        tape.write(tape.view(state), fresh(env, state.size, row))
+        tape.write(tape.view(state), fresh(env, state.size, row, kept_rows), kept_cells)
     tape.expand()
 
 
@@ -115,7 +123,8 @@ def _joined_mask(env: Env, block: Block, low: Node, x: Node) -> Node:
         leaves = [tape.leaf("indexer top k", element * count, "zeros", given=False) for _ in range(1 + env.spare_zeros)]
         zeros = tape.op("indexer top k", element * count, *leaves, key="zeros", inplace=True)
         q = matrix(env, block.width("indexer.attn_q_b"), low, w="indexer.attn_q_b")
-        q = fresh(env, q.size, tape.view(fresh(env, q.size, tape.view(q), env.positions)))
+        rotation = env.given(f"indexer_compressor {block.layer.compress_ratio} rotation", 4 * block.layer.indexer_k**2)
+        q = fresh(env, q.size, rotation, tape.view(fresh(env, q.size, tape.view(q), env.positions)))
         weights = inplace(env, matrix(env, block.width("indexer.proj"), x, w="indexer.proj"))
         keys = env.cache("indexer K copy", entries * env.n_stream * row_bytes(env.k_type, block.layer.indexer_k))
         score = tape.op("indexer scores", 4 * entries * env.n, tape.view(q), keys, tape.view(weights), env.indexer_mask)

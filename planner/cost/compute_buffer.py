@@ -8,8 +8,9 @@ from typing import Final
 
 from planner.cost.blocks import Place
 from planner.cost.graph import GraphModel, Plan
-from planner.cost.layout import HOST, Span, active_devices
+from planner.cost.layout import Span, active_devices
 from planner.cost.shape import Shape
+from planner.cost.tape import HOST
 from planner.cost.weights import WeightTable
 from planner.facts.machine import Backend, Gpu
 from planner.facts.reading import Source

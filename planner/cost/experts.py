@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from planner.cost.blocks import Block, Env, fresh, inplace, matrix, norm, part
+from planner.cost.blocks import PLAIN_TYPES, Block, Env, fresh, inplace, matrix, norm, part
 from planner.cost.tape import Node
 
 _FUSED_MAX_EXPERTS: Final = 15
 """Most experts per token that CUDA adds up in one fused step (``MOE_WEIGHTED_REDUCTION_MAX_EXPERTS``, b11434)."""
-
-
-_PLAIN_TYPES: Final = ("F32", "F16", "BF16")
 
 
 def has_feed_forward(block: Block) -> bool:
@@ -72,7 +69,7 @@ def _fuses_shared(env: Env, block: Block) -> bool:
     if env.place.device not in env.cuda or not all(name in block.shapes for name in names):
         return False
     alike = len({(block.shapes[name][:2], block.types[name]) for name in names}) == 1
-    return alike and env.together(*names) and block.types[names[0]] not in _PLAIN_TYPES
+    return alike and env.together(*names) and block.types[names[0]] not in PLAIN_TYPES
 
 
 def routed(env: Env, block: Block, x: Node, routed_on: Node, early: dict[str, Node]) -> Node:
@@ -112,10 +109,12 @@ def _route(env: Env, block: Block, x: Node) -> tuple[Node, Node, tuple[Node, ...
     logits = matrix(env, n_expert, x, w="ffn_gate_inp")
     if "ffn_gate_inp.bias" in block.shapes:
         logits = inplace(env, logits, w="ffn_gate_inp.bias")
-    probs = inplace(env, logits)
+    gate = inplace(env, logits)
+    probs = inplace(env, gate) if env.gate_steps > 1 else gate
     rows = tape.view(probs)
     if "ffn_gate_tid2eid" in block.shapes:  # experts by token, not by score
-        chosen = tape.op("inputs", 4 * k * env.n, weight=env.weight("ffn_gate_tid2eid"))
+        tokens = env.given("tokens", 4 * env.n)
+        chosen = tape.op("inputs", 4 * k * env.n, tokens, weight=env.weight("ffn_gate_tid2eid"))
         return chosen, _expert_weights(env, block, rows, chosen)[0], ()
     bias = next((name for name in block.shapes if name.startswith("exp_probs_b")), None)
     scores = fresh(env, probs.size, probs, w=bias) if bias else probs
@@ -123,7 +122,7 @@ def _route(env: Env, block: Block, x: Node) -> tuple[Node, Node, tuple[Node, ...
     chosen = tape.view(order)
     weights, steps = _expert_weights(env, block, rows, chosen)
     fused = _fused_router(n_expert) and env.n_groups <= 1 and "ffn_gate_inp.bias" not in block.shapes
-    kept = (logits, probs, rows, scores, order, chosen, *steps) if fused else ()
+    kept = (logits, gate, probs, rows, scores, order, chosen, *steps) if fused else ()
     return chosen, weights, kept
 
 

@@ -82,6 +82,10 @@ _NORMED_WEIGHTS_ARCHS: Final = frozenset(
 (``build_moe_ffn`` calls in src/models/*.cpp, b11434)."""
 
 
+_SQRT_SOFTPLUS: Final = 4
+"""``LLAMA_EXPERT_GATING_FUNC_TYPE_SQRT_SOFTPLUS`` (src/llama-hparams.h, b11434)."""
+
+
 def _k_rotation(head: int) -> int:
     """Bytes of the rotation matrix of a quantised K cache: the largest power of two that divides the head, squared
     (src/llama-kv-cache.cpp:340-348, b11434)."""
@@ -255,6 +259,7 @@ class GraphModel:
             n_stream=shape.n_stream, n_ctx_seq=shape.n_ctx_seq, n_outputs=shape.n_outputs,
             n_top_k=self.n_top_k, n_groups=self.n_groups, pool=self.pool, hyper=self.hyper,
             residual_first=self.model.arch in _RESIDUAL_FIRST_ARCHS, rope=self.model.arch not in _NO_ROPE_ARCHS,
+            gate_steps=1 + (self._number("expert_gating_func") == _SQRT_SOFTPLUS),
             normed_weights=self.normed_weights, scaled_weights=self.scaled_weights,
             positions=tape.leaf("inputs", 4 * n), outputs=tape.leaf("inputs", 4 * shape.n_outputs),
             inputs=inputs, cells={window: count * shape.n_stream for window, count in cells.items()},

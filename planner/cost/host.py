@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from planner.cost.layout import HOST, known_gpus
+from planner.cost.layout import known_gpus
+from planner.cost.tape import HOST
 from planner.cost.weights import Placed
 from planner.facts.machine import Backend, Machine
 from planner.facts.reading import Source

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from planner.cost.blocks import Block, Env, fresh, inplace, matrix, norm, part
-from planner.cost.recurrent import rows_of
+from planner.cost.recurrent import convolved, rows_of
 from planner.cost.tape import Node
 
 Widen = Callable[[Node, Node], Node]
@@ -78,15 +78,17 @@ def looked_up(env: Env, block: Block, x: Node) -> Node:
     tape.advance(start)
     query = norm(env, x, "ple_norm_query", env.hyper)
     product = tape.op("activations", key.size, key, query, key=key.key, inplace=True)
-    gate = matrix(env, env.hyper, product)
+    dot = inplace(env, matrix(env, env.hyper, product))
+    sign = fresh(env, dot.size, dot)
+    root = inplace(env, inplace(env, inplace(env, dot)))
+    gate = inplace(env, inplace(env, sign, root))
     gated = inplace(env, value, gate)
     normed = tape.view(norm(env, tape.view(gated), "ple_norm_conv", env.hyper))
-    joined = fresh(env, gated.size + rows.size, rows, normed)
-    tape.write(tape.view(state), fresh(env, rows.size, tape.view(joined)))
-    tape.expand()
+    joined = convolved(env, (state, rows), normed, wide)
     total: Node | None = None
     for _ in range(_CONV_TAPS):
-        tap = inplace(env, fresh(env, gated.size, tape.view(joined)), w="ple_conv1d", rows=env.hyper)
+        tap = fresh(env, gated.size, tape.view(joined))
+        tap = inplace(env, tap, tape.view(fresh(env, 4 * wide, w="ple_conv1d")))
         total = inplace(env, total, tap) if total else tap
     assert total is not None
     turned = fresh(env, gated.size, inplace(env, total))
@@ -106,6 +108,7 @@ def last_row(env: Env, block: Block, x: Node, weight: Node) -> Node:
         for _ in range(env.hyper - 1):
             row = inplace(env, row, part(env, mixed, env.n_embd))
         return inplace(env, row)
+    tape.view(x)  # an output of the graph, for a draft head: nobody reads it here, so it is never freed
     env.n = env.n_outputs
     streams = tape.view(matrix(env, wide, tape.view(x), env.outputs))
     share = matrix(env, env.hyper, fresh(env, streams.size, streams))

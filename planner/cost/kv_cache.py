@@ -8,8 +8,9 @@ from itertools import accumulate
 from typing import Final
 
 from planner.cost.kv_types import row_bytes
-from planner.cost.layout import HOST, Span
+from planner.cost.layout import Span
 from planner.cost.shape import Shape, pad
+from planner.cost.tape import HOST
 from planner.facts.model import AttentionKind, Layer, Model
 from planner.facts.reading import Source
 from planner.plans.memory import Term

@@ -6,8 +6,9 @@ from planner.cost import compute_buffer, overhead
 from planner.cost.graph import GraphModel, Plan
 from planner.cost.host import host_model, pins
 from planner.cost.kv_cache import KvTable
-from planner.cost.layout import HOST, Span, active_devices, known_gpus, layer_devices, spans, split_shares, used_before
+from planner.cost.layout import Span, active_devices, known_gpus, layer_devices, spans, split_shares, used_before
 from planner.cost.shape import Shape, shape_of
+from planner.cost.tape import HOST
 from planner.cost.weights import Placed, WeightTable
 from planner.errors import OptionError
 from planner.facts.machine import Machine

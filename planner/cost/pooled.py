@@ -18,8 +18,9 @@ def pooled_mask(env: Env, block: Block, x: Node) -> Callable[[], Node]:
     score = _scores(env, block, x, pools)
     best = min(pools, env.n_top_k // pool)
     chosen = _index(env, best, score)
-    tail = tape.leaf("inputs", 4 * (pool - 1) * n)
-    picked = _index(env, pool * best + pool - 1, _index(env, pool * best, chosen), tail)
+    tail = env.given("cells behind the last pool", 4 * (pool - 1) * n)
+    members = env.given("cells of all pools", 4 * pool * pools)
+    picked = _index(env, pool * best + pool - 1, _index(env, pool * best, members, chosen), tail)
     tape.expand()
 
     def close() -> Node:
@@ -58,17 +59,17 @@ def _scores(env: Env, block: Block, x: Node, pools: int) -> Node:
     cache = env.cache("indexer K copy", 4 * head * env.cells[0])
     raw = matrix(env, head, x, w="indexer.k_proj")
     packed = fresh(env, 8 * head * n, raw, _zeros(env, 4 * head * n))
-    tape.write(tape.view(cache), tape.view(packed), env.inputs[0].k_indices)
-    fresh_pools = n // env.pool + 1
-    rows = fresh(env, 4 * head * env.pool * fresh_pools, cache)
-    pooled = fresh(env, 4 * head * fresh_pools, tape.view(rows))
+    tape.write(tape.view(cache), tape.view(packed), env.given("indexer cells", 8 * n))
+    members = tape.view(env.given("cells of new pools", 4 * env.pool * pools))
+    rows = fresh(env, 4 * head * env.pool * pools, cache, members)  # any pool may be new
+    pooled = fresh(env, 4 * head * pools, tape.view(rows))
     for _ in range(env.pool - 1):
         pooled = inplace(env, pooled, tape.view(rows))
     pooled = norm(env, inplace(env, pooled), "indexer.k_norm")
-    pooled = fresh(env, pooled.size, tape.view(pooled))
-    tape.write(tape.view(cache), tape.view(pooled))
+    pooled = fresh(env, pooled.size, tape.view(pooled), env.given("positions of new pools", 16 * pools))
+    tape.write(tape.view(cache), tape.view(pooled), env.given("cells that keep new pools", 8 * pools))
     q = norm(env, tape.view(matrix(env, width, x, w="indexer.q_proj")), "indexer.q_norm", width // head)
     q = inplace(env, q, env.positions)
-    keys = fresh(env, 4 * head * pools, cache)
+    keys = fresh(env, 4 * head * pools, cache, env.given("cells that keep pools", 4 * pools))
     weights = _zeros(env, 4 * width // head * n)
     return tape.op("indexer scores", 4 * pools * n, q, tape.view(keys), weights, env.indexer_mask)

@@ -6,9 +6,10 @@ Every physical parameter of the speed model is in this file, with its source.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log2
 from typing import Final
 
-from planner.facts.machine import Backend, Cpu, Gpu, Machine
+from planner.facts.machine import Backend, Cpu, Disk, Gpu, Machine
 from planner.facts.reading import Reading, Source
 from planner.plans.settings import LoadMode, Settings
 from planner.plans.speed import Resource
@@ -59,6 +60,9 @@ ASSUMED_PINNED_BPS: Final = 12e9
 ASSUMED_DISK_BPS: Final = 1.5e9
 """An NVMe disk at moderate queue depth; 1.1 to 2.0 GB/s were measured by direct reads."""
 
+DENSE_SLICE: Final = 1 << 20
+"""Piece in which a model without experts is paged."""
+
 
 @dataclass(frozen=True, slots=True)
 class GpuRates:
@@ -79,6 +83,8 @@ class Rates:
     core_flops: Reading
     cores: int
     gpus: dict[str, GpuRates]
+    timed: frozenset[tuple[str, str]] = frozenset()
+    """Devices, and where the experts were (``device`` or ``host``), of which layers of the model were timed."""
 
 
 def _assumed(value: float, why: str) -> Reading:
@@ -107,23 +113,36 @@ def _core_flops(cpu: Cpu) -> Reading:
     return _assumed(CORE_FLOPS[name], f"one core with {name}")
 
 
-def _disk_rate(machine: Machine) -> Reading:
-    curve = machine.disk.read_curve if machine.disk else ()
-    if not curve:
+def _disk_rate(disk: Disk | None, slice_bytes: int) -> Reading:
+    """What paging reaches: the point of the curve nearest to an expert slice, at the deepest queue.
+
+    llama.cpp pages experts through its mapping, so a measured rate of that caps it.
+    """
+    if disk is None or not (disk.read_curve or disk.mapped_bps):
         return _assumed(ASSUMED_DISK_BPS, "not measured")
-    return max((point.bps for point in curve), key=lambda reading: reading.value)
+    found = [disk.mapped_bps] if disk.mapped_bps else []
+    if disk.read_curve:
+        deepest = max(point.queue_depth for point in disk.read_curve)
+        points = (point for point in disk.read_curve if point.queue_depth == deepest)
+        found.append(min(points, key=lambda point: abs(log2(point.block_bytes / slice_bytes))).bps)
+    return min(found, key=lambda reading: reading.value)
 
 
-def rates_of(machine: Machine) -> Rates:
-    """Reported and measured rates where there are any, assumptions elsewhere."""
+def rates_of(machine: Machine, slice_bytes: int | None = None) -> Rates:
+    """Reported and measured rates where there are any, assumptions elsewhere.
+
+    Args:
+        slice_bytes: piece in which experts are read from the disk; None for a model without any.
+    """
     ram = machine.ram.read_bps or _assumed(ASSUMED_RAM_BPS, "not measured")
     cpu = machine.cpu
     return Rates(
         ram=ram,
-        disk=_disk_rate(machine),
+        disk=_disk_rate(machine.disk, slice_bytes or DENSE_SLICE),
         core_flops=_core_flops(cpu),
         cores=cpu.performance_cores or cpu.physical_cores or cpu.logical_cores or 4,
         gpus={gpu.id: _gpu_rates(gpu, ram) for gpu in machine.gpus},
+        timed=frozenset((rate.device, rate.experts) for rate in machine.layers if rate.prefill_s_per_token),
     )
 
 
@@ -145,10 +164,18 @@ def behind(rates: Rates, settings: Settings) -> dict[Resource, tuple[tuple[str, 
 
 
 def assumed_rates(rates: Rates, settings: Settings, *, pages: bool) -> tuple[str, ...]:
-    """Words for every rate that a plan rests on and that is assumed, e.g. ``"RAM 50 GB/s"``."""
-    found = []
+    """Words for every rate that a plan rests on and that is assumed, e.g. ``"RAM 50 GB/s"``.
+
+    Timed layers make the link and the multiply rate of their device needless.
+    """
+    found: list[str] = []
+    first = settings.devices[0] if settings.devices else "CPU"
     for resource, named in behind(rates, settings).items():
         if resource is Resource.DISK and not pages:
+            continue
+        if resource is Resource.PCIE and (first, "host") in rates.timed:
+            continue
+        if resource is Resource.COMPUTE and (first, "device") in rates.timed:
             continue
         unit, scale = ("TFLOP/s", 1e12) if resource is Resource.COMPUTE else ("GB/s", 1e9)
         found += [f"{name} {r.value / scale:,.3g} {unit}" for name, r in named if r.source is Source.ASSUMED]

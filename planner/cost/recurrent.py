@@ -16,10 +16,15 @@ def rows_of(env: Env, n_elements: int) -> tuple[Node, Node]:
     src/llama-graph.cpp, b11434). With a cache on the host all of that stays there."""
     tape, state = env.tape, _stored(env, n_elements)
     tape.write(tape.view(state))
-    rows = fresh(env, 4 * n_elements * env.n_seq, state)
+    rows = fresh(env, 4 * n_elements * env.n_seq, state, _sequences(env))
     out = tape.view(rows)
     tape.write(tape.view(state), tape.view(rows))
     return state, out
+
+
+def _sequences(env: Env) -> Node:
+    """Which state each sequence takes."""
+    return env.given("states", 4 * env.n_seq)
 
 
 def rows_first(env: Env, block: Block) -> tuple[Node, Node] | None:
@@ -32,12 +37,16 @@ def rows_first(env: Env, block: Block) -> tuple[Node, Node] | None:
     return found
 
 
-def _convolved(env: Env, before: tuple[Node, Node], mixed: Node, channels: int) -> Node:
-    """The batch behind the rows before it, whose last ones become the new state."""
-    state, rows = before
+def convolved(env: Env, before: tuple[Node, Node], mixed: Node, channels: int) -> Node:
+    """The batch behind the rows before it, whose last ones become the new state.
+
+    With parallel residual streams these are made contiguous first (src/models/qwen4exp.cpp, b11434).
+    """
+    tape, (state, rows) = env.tape, before
     joined = fresh(env, 4 * channels * env.n + rows.size, rows, mixed)
-    env.tape.write(env.tape.view(state), env.tape.view(joined))
-    env.tape.expand()
+    last = fresh(env, rows.size, tape.view(joined)) if env.hyper > 1 else tape.view(joined)
+    tape.write(tape.view(state), last)
+    tape.expand()
     return joined
 
 
@@ -47,9 +56,9 @@ def delta_net(env: Env, block: Block, x: Node) -> Node:
     d_inner = block.shapes["ssm_out"][0]
     channels = block.shapes["ssm_conv1d"][1]
     state_s, width = 4 * layer.state_s * env.n_seq, 4 * d_inner * env.n
-    before = rows_of(env, layer.state_r)
+    before = rows_of(env, (block.shapes["ssm_conv1d"][0] - 1) * channels)
     mixed, gate = _queries_and_gate(env, block, x, channels)
-    conv_in = _convolved(env, before, tape.view(mixed), channels)
+    conv_in = convolved(env, before, tape.view(mixed), channels)
     kept, state = rows_of(env, layer.state_s)
     conv = inplace(env, fresh(env, 4 * channels * env.n, conv_in, w="ssm_conv1d"))
     q_k = (channels - d_inner) // 2
@@ -105,16 +114,24 @@ def state_space(env: Env, block: Block, x: Node, before: tuple[Node, Node]) -> N
     channels = block.shapes["ssm_conv1d"][1]
     state_s = 4 * layer.state_s * env.n_seq
     mixed = matrix(env, block.width("ssm_in"), x, w="ssm_in")
-    conv_in = _convolved(env, before, part(env, mixed, channels), channels)
+    conv_in = convolved(env, before, part(env, mixed, channels), channels)
     kept = _stored(env, layer.state_s)
     tape.write(tape.view(kept))
     conv = inplace(env, fresh(env, 4 * channels * env.n, conv_in, w="ssm_conv1d"), w="ssm_conv1d.bias")
     conv = inplace(env, conv)
     x_part = part(env, conv, d_inner)
     step = inplace(env, fresh(env, 4 * block.shapes["ssm_a"][-1] * env.n, part(env, mixed, 1)), w="ssm_dt.bias")
-    inputs = (kept, x_part, step, part(env, conv, 1), part(env, conv, 1))
+    inputs = (
+        kept,
+        x_part,
+        step,
+        part(env, conv, 1),
+        part(env, conv, 1),
+        env.given("states of the batch", 4 * env.n_seq),
+    )
     scan = fresh(env, width + state_s, *inputs, w="ssm_a", batch=1)  # a result of one row is never offloaded
-    others = fresh(env, 4 * layer.state_s * (env.n_seq - 1), _stored(env, layer.state_s))  # a view of its own
+    beyond = env.given("states beyond the batch", 4 * (env.n_seq - 1))
+    others = fresh(env, 4 * layer.state_s * (env.n_seq - 1), _stored(env, layer.state_s), beyond)
     tape.write(tape.view(kept), tape.view(others))
     tape.write(tape.view(kept), tape.view(scan, size=state_s, span=state_s))
     tape.expand()
@@ -131,7 +148,7 @@ def short_conv(env: Env, block: Block, x: Node, before: tuple[Node, Node]) -> No
     tape, width = env.tape, 4 * env.n_embd * env.n
     projected = matrix(env, 3 * env.n_embd, tape.view(x), w="shortconv.in_proj")
     gated = fresh(env, width, part(env, projected, env.n_embd), part(env, projected, env.n_embd))
-    joined = _convolved(env, before, tape.view(gated), env.n_embd)
+    joined = convolved(env, before, tape.view(gated), env.n_embd)
     mixed = fresh(env, width, joined, w="shortconv.conv")
     out = fresh(env, width, part(env, projected, env.n_embd), mixed)
     return tape.view(matrix(env, env.n_embd, out, w="shortconv.out_proj"))

@@ -82,7 +82,7 @@ class _Ledger:
         self._cuda = cuda
 
     def allocate(self, node: Node, step: int) -> None:
-        if node.born >= 0 or node.size == 0:
+        if node.born >= 0:
             return
         device = node.home or HOST
         node.owned, node.born = True, step

@@ -19,23 +19,26 @@ def block_steps(env: Env, block: Block, x: Node, *, last: bool) -> Node:
     """One block with its residuals; the last one keeps only the rows that are output."""
     if "ple_key" in block.shapes:
         x = looked_up(env, block, x)
-    mixed: Node | None = None
     if has_mixer(block):
         before = rows_first(env, block)
         row, widen = _narrowed(env, block, x, "attn")
         mixed = mixer(env, block, row, before)
-    if last:
-        env.n = env.n_outputs
-        mixed = matrix(env, env.n_embd, mixed, env.outputs) if mixed else None
-        x = matrix(env, env.hyper * env.n_embd, x, env.outputs)
-    if mixed:
+        if last:
+            mixed, x = _kept_rows(env, mixed, x)
+            last = False
         if "ffn_norm" in block.sizes and "post_attention_norm" in block.sizes:
             mixed = norm(env, mixed, "post_attention_norm")
         x = widen(mixed, x)
-    return _fed_forward(env, block, x) if has_feed_forward(block) else x
+    return _fed_forward(env, block, x, last=last) if has_feed_forward(block) else x
 
 
-def _fed_forward(env: Env, block: Block, x: Node) -> Node:
+def _kept_rows(env: Env, out: Node, x: Node) -> tuple[Node, Node]:
+    """The rows that are output, of what a block adds and of the residual."""
+    env.n = env.n_outputs
+    return matrix(env, env.n_embd, out, env.outputs), matrix(env, env.hyper * env.n_embd, x, env.outputs)
+
+
+def _fed_forward(env: Env, block: Block, x: Node, *, last: bool) -> Node:
     if "pre_ffw_norm_2" in block.sizes:
         out, widen = side_by_side(env, block, x), _sum_of(env)
     else:
@@ -43,6 +46,8 @@ def _fed_forward(env: Env, block: Block, x: Node) -> Node:
         out = feed_forward(env, block, row)
     if "post_ffw_norm" in block.sizes:
         out = norm(env, out, "post_ffw_norm")
+    if last:
+        out, x = _kept_rows(env, out, x)
     out = widen(out, x)
     return inplace(env, out, w="layer_output_scale") if "layer_output_scale" in block.sizes else out
 

@@ -79,7 +79,7 @@ def _copies(node: Node, home: str, known: dict[tuple[int, str], Node]) -> list[N
         if copy is None:
             label = "staged host weights" if source.weight else source.label
             copy = Node(Kind.COPY, label, source.span, (), source.key)
-            copy.home = home
+            copy.home, copy.extra = home, source.extra
             known[id(source), home] = copy
             made += [_reader((source,), source.home), copy]
         sources[i] = copy

@@ -3,6 +3,8 @@
 Decode waits for bytes: of every block the dense part, ``n_expert_used`` of ``n_expert`` experts and the KV
 cache at the depth, each over the rate of the memory that holds it, plus a fixed time per block. Prefill is
 ``ceil(prompt / n_ubatch)`` copies of the host's experts over the link, plus the multiplies of every token.
+Where layers of this model were timed, their times stand in for those of weights and multiplies; the cache, the
+head and the disk keep their rates.
 """
 
 from __future__ import annotations
@@ -14,10 +16,12 @@ from typing import Final, NamedTuple
 
 from planner.cost import rates
 from planner.cost.kv_types import row_bytes
+from planner.cost.layer_blocks import Block, blocks_of
+from planner.cost.layer_times import LayerTimes
 from planner.cost.rates import Rates
 from planner.cost.tape import HOST
 from planner.facts.machine import Backend, Machine
-from planner.facts.model import Model, Role
+from planner.facts.model import Model
 from planner.facts.reading import Source
 from planner.facts.workload import Workload
 from planner.plans.settings import LoadMode, Settings
@@ -34,24 +38,6 @@ SPREAD: Final = {
     Source.ASSUMED: 2.0,
 }
 """Factor between the mid-point and the ends of the band, by the weakest rate behind it."""
-
-NOT_READ: Final = frozenset({Role.EMBEDDING, Role.LOOKUP, Role.NEXTN})
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """What one block costs to run: bytes and multiply-adds per token (dense) or in total (experts)."""
-
-    dense_bytes: int
-    dense_params: int
-    expert_bytes: int
-    expert_params: int
-    used: float
-    """Share of the experts that one token uses."""
-    kv_elements: tuple[int, int]
-    window: int
-    score_flop: float
-    """Floating-point operations of attention per query token and cached token."""
 
 
 class Group(NamedTuple):
@@ -72,6 +58,8 @@ class Costs:
     pcie: float = 0.0
     disk: float = 0.0
     compute: float = 0.0
+    measured: float = 0.0
+    """Part of the others that stands on timed layers."""
 
     @property
     def total(self) -> float:
@@ -81,32 +69,14 @@ class Costs:
         return max(Resource, key=lambda resource: getattr(self, resource.value))
 
 
-def blocks_of(model: Model) -> tuple[Block, ...]:
-    """One ``Block`` per block that runs (multi-token-prediction blocks do not)."""
-    sums = {layer.index: [0, 0, 0, 0] for layer in model.layers if not layer.nextn}
-    for tensor in model.tensors:
-        if tensor.layer in sums and tensor.role not in NOT_READ:
-            at = 2 if tensor.role is Role.EXPERT else 0
-            sums[tensor.layer][at] += tensor.n_bytes
-            sums[tensor.layer][at + 1] += prod(tensor.shape)
-    blocks = []
-    for layer in model.layers:
-        if layer.index in sums:
-            dense_bytes, dense_params, expert_bytes, expert_params = sums[layer.index]
-            used = (layer.n_expert_used or model.n_expert_used) / max(model.n_expert, 1)
-            kv = (layer.n_embd_k + layer.indexer_k, layer.n_embd_v + layer.indexer_v)
-            score = 2.0 * layer.n_head * (layer.head_k + layer.head_v) if layer.n_embd_k else 0.0
-            blocks.append(Block(dense_bytes, dense_params, expert_bytes, expert_params, used, kv, layer.window, score))
-    return tuple(blocks)
-
-
 class SpeedModel:
     """Predicts speed for one model on one machine under one workload."""
 
     def __init__(self, model: Model, machine: Machine, workload: Workload) -> None:
         self.workload = workload
-        self.rates: Rates = rates.rates_of(machine)
+        self.rates: Rates = rates.rates_of(machine, model.expert_slice_bytes)
         self._backends = {gpu.id: gpu.backend or Backend.CUDA for gpu in machine.gpus}
+        self._layers = LayerTimes(model, machine.layers)
         blocks = blocks_of(model)
         self._kinds = tuple(dict.fromkeys(blocks))
         self._kind_of = tuple(self._kinds.index(block) for block in blocks)
@@ -130,6 +100,7 @@ class SpeedModel:
         prefill = self._prefill(settings, groups, resident)
         work = self.workload
         turn_s = prefill.total + work.answer_tokens * decode.total
+        work_measured = work.answer_tokens * decode.measured
         both = Costs(
             *(
                 getattr(prefill, r.value) + work.answer_tokens * getattr(decode, r.value)
@@ -138,9 +109,9 @@ class SpeedModel:
         )
         spread = self._spread(both, settings)
         return Speed(
-            decode_tps=_band(1.0 / decode.total, spread),
-            prefill_tps=_band(work.prompt_tokens / prefill.total, spread),
-            turn_s=_band(turn_s, spread),
+            decode_tps=_band(1.0 / decode.total, _eased(spread, decode.measured / decode.total)),
+            prefill_tps=_band(work.prompt_tokens / prefill.total, _eased(spread, prefill.measured / prefill.total)),
+            turn_s=_band(turn_s, _eased(spread, (prefill.measured + work_measured) / turn_s)),
             bound_by=both.largest(),
         )
 
@@ -152,27 +123,39 @@ class SpeedModel:
     def _decode(self, settings: Settings, groups: tuple[Group, ...], output: str, resident: float) -> Costs:
         """Seconds per answered token at the depth of the middle of the answer."""
         depth = self.workload.prompt_tokens + self.workload.answer_tokens // 2
-        host_bytes, crossings, costs = 0.0, 0, Costs()
+        timed_bytes, host_bytes, crossings, costs = 0.0, 0.0, 0, Costs()
         for block, device, share, n in groups:
-            experts = block.expert_bytes * block.used
             held = row_bytes(settings.type_k, block.kv_elements[0]) + row_bytes(settings.type_v, block.kv_elements[1])
             cache = held * (min(depth, block.window) if block.window else depth)
-            on_host = experts * share
-            if device == HOST:
-                host_bytes += n * (block.dense_bytes + experts + cache)
-                continue
-            crossings += n * (on_host > 0)
-            host_bytes += n * (on_host + (0.0 if settings.kv_offload else cache))
-            read = block.dense_bytes + experts - on_host + (cache if settings.kv_offload else 0.0)
-            costs.gpu += n * (read / (self.rates.gpus[device].memory.value * rates.VRAM_SHARE) + rates.LAYER_S)
+            on_host = block.active_bytes if device == HOST else block.expert_bytes * block.used * share
+            on_gpu = block.active_bytes - on_host
+            seconds = self._layers.block(block, device, share, settings, offload=False).decode_s
+            if seconds is not None:
+                timed_bytes += n * on_host
+                costs.measured += n * seconds
+                part = on_host / block.active_bytes
+                costs.ram += n * seconds * part
+                costs.gpu += n * seconds * (1.0 - part)
+            elif device != HOST:
+                crossings += n * (on_host > 0)
+                costs.gpu += n * (on_gpu / self._vram(device) + rates.LAYER_S)
+            host_bytes += n * on_host
+            if device == HOST or not settings.kv_offload:
+                host_bytes += n * cache
+            else:
+                costs.gpu += n * cache / self._vram(device)
         if output == HOST:
             host_bytes += self._head_bytes
         else:
-            costs.gpu += self._head_bytes / (self.rates.gpus[output].memory.value * rates.VRAM_SHARE)
+            costs.gpu += self._head_bytes / self._vram(output)
         costs.pcie = crossings * rates.CROSSING_S
-        costs.ram = host_bytes / (self.rates.ram.value * rates.RAM_SHARE)
+        costs.ram += (host_bytes - timed_bytes) / (self.rates.ram.value * rates.RAM_SHARE)
         costs.disk = host_bytes * (1.0 - resident) / self.rates.disk.value
         return costs
+
+    def _vram(self, device: str) -> float:
+        """Bytes per second that decode reads from a device's memory."""
+        return self.rates.gpus[device].memory.value * rates.VRAM_SHARE
 
     def _prefill(self, settings: Settings, groups: tuple[Group, ...], resident: float) -> Costs:
         """Seconds for the whole prompt."""
@@ -180,23 +163,21 @@ class SpeedModel:
         tokens = min(settings.n_ubatch, prompt)
         passes = ceil(prompt / settings.n_ubatch)
         offload = self._offloads(settings, tokens)
+        helper = first if offload and first is not None else HOST
         copied, read, costs = 0.0, 0.0, Costs()
         for block, device, host_share, n in groups:
-            touched = block.expert_bytes * (1.0 - (1.0 - block.used) ** tokens)
             share = 1.0 if device == HOST else host_share
+            touched = block.expert_bytes * (1.0 - (1.0 - block.used) ** tokens)
             weights = touched * share + (block.dense_bytes if device == HOST else 0)
             read += n * weights
-            helper = first if offload and first is not None else HOST
-            if weights and helper != HOST:
-                copied += n * weights
-            experts = 2.0 * n * block.expert_params * block.used
-            per_expert = tokens * block.used
-            dense_on = helper if device == HOST else device
-            attended = min(prompt / 2, block.window) if block.window else prompt / 2
-            costs.compute += prompt * self._multiply_s(dense_on, 2.0 * n * block.dense_params, tokens)
-            costs.compute += prompt * self._multiply_s(device, n * block.score_flop * attended, tokens)
-            costs.compute += prompt * self._multiply_s(helper, experts * share, per_expert)
-            costs.compute += prompt * self._multiply_s(device, experts * (1.0 - share), per_expert)
+            timed = self._layers.block(block, device, host_share, settings, offload=offload).prefill
+            if timed is not None:
+                seconds = n * (passes * timed[0] + prompt * timed[1])
+                costs.compute += seconds
+                costs.measured += seconds
+                continue
+            copied += n * weights if helper != HOST else 0.0
+            costs.compute += prompt * n * self._token_s(block, device, share, helper, tokens)
         if copied and first is not None:
             link = self.rates.gpus[first]
             pinned = (
@@ -213,6 +194,20 @@ class SpeedModel:
         takes = bool(settings.devices) and self._backends[settings.devices[0]] is not Backend.RPC
         return takes and settings.op_offload and tokens >= OFFLOAD_TOKENS
 
+    def _token_s(self, block: Block, device: str, share: float, helper: str, tokens: int) -> float:
+        """Seconds of one prompt token's multiplies in a block; ``helper`` does those of the host's weights."""
+        experts = 2.0 * block.expert_params * block.used
+        rows = tokens * block.used
+        dense_on = helper if device == HOST else device
+        attended = self.workload.prompt_tokens / 2
+        attended = min(attended, block.window) if block.window else attended
+        return (
+            self._multiply_s(dense_on, 2.0 * block.dense_params, tokens)
+            + self._multiply_s(device, block.score_flop * attended, tokens)
+            + self._multiply_s(helper, experts * share, rows)
+            + self._multiply_s(device, experts * (1.0 - share), rows)
+        )
+
     def _multiply_s(self, device: str, flop: float, rows: float) -> float:
         """Seconds of ``flop`` on a device when ``rows`` tokens share a weight."""
         if device == HOST:
@@ -225,6 +220,11 @@ class SpeedModel:
         behind = rates.behind(self.rates, settings)
         heavy = [r for r in Resource if getattr(costs, r.value) >= 0.1 * costs.total]
         return max(SPREAD[reading.source] for resource in heavy for _, reading in behind[resource])
+
+
+def _eased(spread: float, measured: float) -> float:
+    """The factor where a share of the time is measured: its own spread for that share, the rates' for the rest."""
+    return spread + (min(SPREAD[Source.MEASURED], spread) - spread) * measured
 
 
 def _band(mid: float, spread: float) -> Band:

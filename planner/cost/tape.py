@@ -13,7 +13,8 @@ HOST: Final = "CPU"
 """Id of host memory, as llama.cpp names the device."""
 
 OP_OFFLOAD_MIN_BATCH: Final = 32
-"""Batches from here on are computed on a GPU though the weight is on the host (``GGML_OP_OFFLOAD_MIN_BATCH``, #18535)."""
+"""Batches from here on are computed on a GPU though the weight is on the host
+(``GGML_OP_OFFLOAD_MIN_BATCH``, #18535)."""
 
 
 class Kind(Enum):
@@ -72,10 +73,14 @@ class Tape:
         node.home = HOST if given else None
         return node
 
-    def stored(self, label: str, size: int, home: str, *, weight: bool = False) -> Node:
-        """A weight or cache in a buffer of its own on ``home``; a step elsewhere copies ``size`` bytes of it."""
+    def stored(self, label: str, size: int, home: str, *, weight: bool = False, extra: int = 0) -> Node:
+        """A weight or cache in a buffer of its own on ``home``; a step elsewhere copies ``size`` bytes of it.
+
+        Args:
+            extra: bytes that CUDA asks for behind a copy.
+        """
         node = Node(Kind.STORED, label, size)
-        node.home, node.weight = home, weight
+        node.home, node.weight, node.extra = home, weight, extra
         return node
 
     def op(
@@ -103,7 +108,7 @@ class Tape:
         return self._offload if offloaded and self._offload else weight.home
 
     def view(self, source: Node, *, size: int = 0, span: int = 0) -> Node:
-        """A reshape or permutation; a part of ``size`` bytes, strided over the whole tensor unless it has a ``span``."""
+        """A reshape or permutation, or a part of ``size`` bytes; strided over the whole tensor without a ``span``."""
         node = Node(Kind.VIEW, source.label, size or source.size, (source,), ("view", size or source.size))
         node.span = span or source.span
         node.root = source.root or source

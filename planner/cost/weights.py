@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
-from planner.cost.layout import HOST, Span
+from planner.cost.layout import Span
+from planner.cost.tape import HOST
 from planner.facts.model import Model, Role, Tensor
 from planner.facts.reading import Source
 from planner.plans.memory import Term

@@ -46,22 +46,29 @@ class DriverModel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
+    """``read_threads``: the fewest threads that read RAM at its full rate."""
+
     name: str | None = None
     physical_cores: int | None = None
     performance_cores: int | None = None
     logical_cores: int | None = None
     isa: tuple[str, ...] = ()
     numa_nodes: int | None = None
+    read_threads: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ram:
-    """Host memory; ``total_bytes`` and ``available_bytes`` already respect a container's limit."""
+    """Host memory; ``total_bytes`` and ``available_bytes`` already respect a container's limit.
+
+    ``idle_bytes``: the most that was ever seen available here, to tell a busy moment from a small machine.
+    """
 
     total_bytes: int
     available_bytes: int | None = None
     read_bps: Reading | None = None
     overflow: Overflow | None = None
+    idle_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,7 @@ class Gpu:
     h2d_pinned_bps: Reading | None = None
     h2d_pageable_bps: Reading | None = None
     f16_flops: Reading | None = None
+    driver: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,10 @@ class ReadPoint:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """Where the model lies; ``remote`` covers networks, host shares and FUSE programs."""
+    """Where the model lies; ``remote`` covers networks, host shares and FUSE programs.
+
+    ``sequential_bps`` is one reader from front to back, ``mapped_bps`` expert slices touched in a cold mapping.
+    """
 
     path: str
     filesystem: str | None = None
@@ -104,11 +115,38 @@ class Disk:
     read_curve: tuple[ReadPoint, ...] = ()
     rotational: bool | None = None
     remote: bool = False
+    sequential_bps: Reading | None = None
+    mapped_bps: Reading | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerPoint:
+    """Seconds one layer takes for a whole ubatch of ``tokens`` tokens in prefill."""
+
+    tokens: int
+    seconds: Reading
 
 
 @dataclass(frozen=True, slots=True)
 class LayerRate:
-    """Measured time of one layer of one model on one device, seconds."""
+    """Measured time of one layer of one model on one device, seconds.
+
+    Args:
+        model: fingerprint of the model the layer was cut from.
+        device: ``CPU`` or a device id: where attention and everything but the routed experts runs.
+        kind: ``moe`` or ``dense``.
+        expert_type: ggml type of the expert tensors; several are joined with ``+`` (``Q4_K+Q6_K``).
+        decode_s: one token through one layer, at an empty cache.
+        prefill_s_per_token: slope of a ubatch's time over its tokens.
+        prefill_batch: largest ubatch that was measured.
+        prefill_fixed_s: what one ubatch costs beside that.
+        prefill_points: the times the two come from.
+        experts: where the routed experts are: ``device``, or ``host`` (prefill then streams them, as llama.cpp does).
+        read_bytes: weights one token reads in such a layer; scales the rate to layers of other types.
+        layers: how many layers the difference spans.
+        threads: CPU threads of the run; None if the CPU had no part in it.
+        crossing_s: of ``host`` experts: decode beyond the two parts alone, the cost of going there and back.
+    """
 
     model: str
     device: str
@@ -117,6 +155,13 @@ class LayerRate:
     decode_s: Reading | None = None
     prefill_s_per_token: Reading | None = None
     prefill_batch: int | None = None
+    prefill_fixed_s: float = 0.0
+    prefill_points: tuple[LayerPoint, ...] = ()
+    experts: str = "device"
+    read_bytes: int | None = None
+    layers: int | None = None
+    threads: int | None = None
+    crossing_s: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)

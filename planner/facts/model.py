@@ -144,6 +144,12 @@ class Model:
         return sum(t.n_bytes for t in self.tensors if t.role is Role.EXPERT)
 
     @property
+    def expert_slice_bytes(self) -> int | None:
+        """The largest matrix of one expert: the piece in which experts are read; None without experts."""
+        experts = (t for t in self.tensors if t.role is Role.EXPERT and len(t.shape) == 3)
+        return max((t.n_bytes // t.shape[-1] for t in experts), default=None)
+
+    @property
     def has_output(self) -> bool:
         """False for a tied head: ``token_embd`` then serves as ``output``, too."""
         return any(t.name == "output.weight" for t in self.tensors)

@@ -23,9 +23,11 @@ class Reading:
     Args:
         method: how it was obtained, in a few words.
         spread: half the distance between repeats, same unit; None if it was not repeated.
+        duration_s: how long measuring it took; None if it was not measured here.
     """
 
     value: float
     source: Source
     method: str = ""
     spread: float | None = None
+    duration_s: float | None = None

@@ -55,6 +55,8 @@ class Header:
         subject: path or URL, safe to print.
         file_bytes: length of the file.
         digest: SHA-256 of the header, without the contents of skipped values.
+        pairs: where each key lies in the file with its value: ``(first byte, byte after it)``.
+        data_start: first byte of tensor data.
     """
 
     subject: str
@@ -62,6 +64,8 @@ class Header:
     tensors: tuple[TensorInfo, ...]
     file_bytes: int
     digest: str
+    pairs: Mapping[str, tuple[int, int]]
+    data_start: int
 
 
 def read_header(source: ByteSource) -> Header:
@@ -73,15 +77,18 @@ def read_header(source: ByteSource) -> Header:
     cursor = Cursor(source)
     n_tensors, n_keys = _preamble(cursor, source.size)
     metadata: dict[str, Value] = {}
+    pairs: dict[str, tuple[int, int]] = {}
     for _ in range(n_keys):
+        first = cursor.offset
         key, value = _pair(cursor)
         if key in metadata:
             raise ModelFileError(cursor.subject, expected="every key once", found=f"{key} twice")
-        metadata[key] = value
+        metadata[key], pairs[key] = value, (first, cursor.offset)
     alignment = _alignment(metadata, cursor.subject)
     tensors = read_tensors(cursor, n_tensors, alignment)
-    _check_length(tensors, data_start(cursor.offset, alignment), source)
-    return Header(source.subject, metadata, tensors, source.size, cursor.digest())
+    start = data_start(cursor.offset, alignment)
+    _check_length(tensors, start, source)
+    return Header(source.subject, metadata, tensors, source.size, cursor.digest(), pairs, start)
 
 
 def _preamble(cursor: Cursor, size: int) -> tuple[int, int]:

@@ -17,6 +17,8 @@ FILE_DOORS = (
     "planner/pipeline.py",
     "planner/cli/guard.py",
     "probes/host.py",
+    "probes/disk_reads.py",
+    "probes/script_",
     "probes/recorded.py",
 )
 OPENING_METHODS = {"open", "read_text", "read_bytes", "write_text", "write_bytes"}

@@ -13,10 +13,17 @@ import pytest
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where measured figures are kept, shared by all tests, so that the machine is measured once."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture
-def environment() -> dict[str, str]:
-    """This environment without terminal width, engine and debugging."""
-    return {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "MOEPLAN_LLAMA", "MOEPLAN_DEBUG")}
+def environment(cache: Path) -> dict[str, str]:
+    """This environment without terminal width, engine and debugging, and with a cache of its own."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "MOEPLAN_LLAMA", "MOEPLAN_DEBUG")}
+    return kept | {"XDG_CACHE_HOME": str(cache)}
 
 
 @pytest.fixture

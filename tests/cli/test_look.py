@@ -31,7 +31,7 @@ def test_inspect_json(run: Run, random_demo: DemoModel) -> None:
 
 
 def test_probe_records_a_machine_that_plans(run: Run, random_demo: DemoModel, tmp_path: Path) -> None:
-    done = run("probe", random_demo.path, "--record", "here.json")
+    done = run("probe", random_demo.path, "--record", "here.json", "--budget", "0")
     assert (done.returncode, done.stderr) == (0, "machine: written to here.json\n")
     assert done.stdout.startswith("Machine\n") and "Probes\n" in done.stdout
     assert json.loads((tmp_path / "here.json").read_text())["schema"] == "moeplan.machine/1"
@@ -39,15 +39,15 @@ def test_probe_records_a_machine_that_plans(run: Run, random_demo: DemoModel, tm
 
 
 def test_probe_json(run: Run) -> None:
-    done = run("probe", "--json")
+    done = run("probe", "--json", "--budget", "0")
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["ram"]["total_bytes"] > 0
 
 
 def test_probe_finds_the_engine(run: Run, engine: Path) -> None:
-    found = json.loads(run("probe", "--json", "--llama", engine).stdout)["engine"]
+    found = json.loads(run("probe", "--json", "--budget", "0", "--llama", engine).stdout)["engine"]
     assert found["build"] > 0 and "--n-cpu-moe" in found["flags"]
-    named = json.loads(run("probe", "--json", env={"MOEPLAN_LLAMA": str(engine)}).stdout)["engine"]
+    named = json.loads(run("probe", "--json", "--budget", "0", env={"MOEPLAN_LLAMA": str(engine)}).stdout)["engine"]
     assert named == found
 
 

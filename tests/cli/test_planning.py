@@ -41,12 +41,19 @@ def test_text_goes_to_stdout_alone(run: Run, random_demo: DemoModel, desktop: Pa
     assert not CONTROL & set(done.stdout)
 
 
-def test_auto_says_what_is_assumed(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+def test_auto_measures_nothing_for_a_recorded_machine(run: Run, random_demo: DemoModel, desktop: Path) -> None:
     done = run("--auto", random_demo.path, "--machine", desktop)
-    assert done.returncode == 0
-    assert done.stderr.startswith("--auto: this version has no timed probes; ")
+    assert (done.returncode, done.stderr) == (0, "")
     assert "[rates-assumed]" in done.stdout
-    assert run("--auto", random_demo.path, "--machine", desktop, "-q").stderr == ""
+    assert done.stdout == run("--fit", random_demo.path, "--machine", desktop).stdout
+
+
+@pytest.mark.parametrize("option", ["--refresh", "--probe-mem"])
+def test_measuring_where_nothing_is_measured(run: Run, random_demo: DemoModel, desktop: Path, option: str) -> None:
+    recorded = run("--auto", random_demo.path, "--machine", desktop, option)
+    assert (recorded.returncode, recorded.stdout) == (2, "") and "--machine" in recorded.stderr
+    fit = run("--fit", random_demo.path, option)
+    assert (fit.returncode, fit.stdout) == (2, "") and "--auto does" in fit.stderr
 
 
 def test_the_long_form_is_the_same(run: Run, random_demo: DemoModel, desktop: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cost.layout import HOST, Span, active_devices, layer_devices, spans, split_shares, used_before
+from planner.cost.layout import Span, active_devices, layer_devices, spans, split_shares, used_before
+from planner.cost.tape import HOST
 from planner.errors import OptionError
 from planner.plans.settings import SplitMode
 from planner.units import GIB

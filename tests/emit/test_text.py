@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from emit import argv, machine_view, model_view, rule_page, shell, text
-from planner.facts.machine import Cpu, Disk, ReadPoint
+from planner.facts.machine import Cpu, Disk, LayerRate, ReadPoint
 from planner.facts.outcome import ProbeReport
 from planner.facts.reading import Reading, Source
 from planner.plans.decision import Confidence, RuleDoc
@@ -143,8 +143,18 @@ def test_a_page_for_five_devices_fits_eighty_columns() -> None:
 def test_probe_page() -> None:
     machine = replace(
         measured_machine(),
-        cpu=Cpu("A CPU", 8, 8, 16, ("avx2",), 2),
-        disk=Disk("/models", "ext4", None, (ReadPoint(1 << 20, 8, Reading(2e9, Source.MEASURED, "O_DIRECT")),)),
+        cpu=Cpu("A CPU", 8, 8, 16, ("avx2",), 2, Reading(3.0, Source.MEASURED)),
+        disk=Disk(
+            "/models",
+            "ext4",
+            None,
+            tuple(
+                ReadPoint(1 << 20, depth, Reading(rate, Source.MEASURED, "O_DIRECT, 1024 KiB"))
+                for depth, rate in ((1, 1e9), (8, 2e9))
+            ),
+            mapped_bps=Reading(3e8, Source.MEASURED, "cold mapping", 6e7, 0.1),
+            remote=True,
+        ),
         probes=(
             ProbeReport("cpu", "found", "", 0.0012),
             ProbeReport("rocm", "absent", "no /sys/class/kfd", 0.0),
@@ -153,7 +163,9 @@ def test_probe_page() -> None:
     )
     page = shown(machine_view.machine_view(machine), width=160)
     for words in ("8 physical / 8 performance / 16 logical cores", "2 NUMA nodes", "60.0 GB/s (measured)", "b11549",
-                  "1.0 MiB x8: 2.0 GB/s (measured, O_DIRECT)", "60.0 TFLOPS (reported)"):  # fmt: skip
+                  "1.0 MiB x1/8: 1.0 GB/s, 2.0 GB/s (measured, O_DIRECT)", "; remote;",
+                  "mapped 0.3 GB/s (measured, cold mapping, ±20%)", "3 threads read RAM at its full rate",
+                  "60.0 TFLOPS (reported)"):  # fmt: skip
         assert words in page
     assert re.search(r"nvml +failed +1,500 +driver mismatch", page) and re.search(r"rocm +absent +0 +no /sys", page)
     empty = shown(machine_view.machine_view(make_machine()), width=160)
@@ -191,3 +203,17 @@ def test_the_word_of_the_engine_stands_below_the_table(oracle: Oracle, line: str
     for view in (text.plan_view(plan), text.check_view(own)):
         lines = [row.strip() for row in shown(view).splitlines()]
         assert lines[lines.index(line) - 1].startswith("of it mapped")
+
+
+def test_machine_page_shows_timed_layers() -> None:
+    rates = (
+        LayerRate(
+            "f", "CUDA0", "moe", "Q4_K", Reading(0.0021, Source.MEASURED, spread=0.0001),
+            Reading(0.00003, Source.MEASURED), 512, 0.004, experts="host", crossing_s=Reading(2e-5, Source.DERIVED),
+        ),
+        LayerRate("f", "CPU", "dense"),
+    )  # fmt: skip
+    page = shown(machine_view.machine_view(make_machine(layers=rates)), width=200)
+    assert "layer, CUDA0  moe Q4_K, experts in RAM; decode 2.100 ± 0.100 ms (measured)" in page
+    assert "prefill 4.00 ms per ubatch and 30.00 µs per token; crossing 0.020 ms (derived)" in page
+    assert "layer, CPU" in page

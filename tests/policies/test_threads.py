@@ -1,6 +1,7 @@
 from dataclasses import replace
 
 from planner.facts.machine import Cpu
+from planner.facts.reading import Reading, Source
 from tests.policies.problems import card, decision, machine, solved
 
 
@@ -20,3 +21,12 @@ def test_abstains_when_the_cores_are_not_known() -> None:
     assert plan.chosen.settings.threads is None
     assert "cores-unknown" in [c.code for c in plan.cautions]
     assert not [d for d in plan.decisions if d.rule == "threads"]
+
+
+def test_threads_that_fill_ram_are_evidence_and_no_limit() -> None:
+    found = machine(card(6))
+    found = replace(found, cpu=replace(found.cpu, read_threads=Reading(3.0, Source.MEASURED)))
+    plan = solved(found)
+    assert plan.chosen.settings.threads == 8
+    said = [evidence for evidence in decision(plan, "threads").because if evidence.unit == "threads"]
+    assert [(evidence.value, evidence.source) for evidence in said] == [(3.0, Source.MEASURED)]

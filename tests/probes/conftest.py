@@ -34,6 +34,9 @@ class FakeNvml:
     def nvmlShutdown(self) -> None:
         self.open = False
 
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "580.95"
+
     def nvmlDeviceGetCount(self) -> int:
         return len(self.cards)
 

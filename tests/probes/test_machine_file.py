@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from planner.errors import MachineFileError
-from planner.facts.machine import Backend, Disk, DriverModel, Engine, Machine, Os, Ram
+from planner.facts.machine import Backend, Cpu, Disk, DriverModel, Engine, Gpu, Machine, Os, Ram, ReadPoint
 from planner.facts.reading import Reading, Source
 from probes import machine_file
 
@@ -36,6 +36,16 @@ def test_the_wddm_desktop() -> None:
     assert (gpu.driver_model, gpu.backend) == (DriverModel.WDDM, Backend.CUDA)
     assert gpu.h2d_pinned_bps == Reading(23.46e9, Source.MEASURED, "pinned copies, contiguous")
     assert machine.engine is not None and "--moe-cache-mib" in machine.engine.flags
+
+
+def test_measured_figures_round_trip() -> None:
+    """A spread has the unit of its value, so it may be billions."""
+    reading = Reading(900e9, Source.MEASURED, "device copy", 12e9, 0.4)
+    gpu = Gpu("CUDA0", 100, memory_bps=reading, h2d_pageable_bps=reading, driver="580.95")
+    disk = Disk("/m", "ext4", read_curve=(ReadPoint(4096, 8, reading),), sequential_bps=reading, mapped_bps=reading)
+    cpu, ram = Cpu(read_threads=Reading(2.0, Source.MEASURED)), Ram(1024, 512, reading, idle_bytes=1000)
+    machine = Machine(Os.LINUX, ram, cpu, (gpu,), disk)
+    assert machine_file.load(machine_file.dump(machine), "m.json") == machine
 
 
 def test_the_smallest_file() -> None:

@@ -24,7 +24,7 @@ def test_a_wddm_desktop(recorded: Any, fake_nvml: Any, nvml_card: Any) -> None:
         CurrPcieLinkWidth=16, MaxClockInfo={1: 3105, 2: 11501}, MemoryBusWidth=256,
     )  # fmt: skip
     (gpu,) = read(recorded("desktop-wddm", libraries={"pynvml": fake_nvml(card)})).value
-    assert gpu.driver_model is DriverModel.WDDM
+    assert (gpu.driver_model, gpu.driver) == (DriverModel.WDDM, "580.95")
     assert (gpu.total_bytes, gpu.used_bytes, gpu.free_bytes) == (16376 * MIB, 600 * MIB, 15476 * MIB)
     assert gpu.memory_bps.value == pytest.approx(736.1e9, rel=1e-3)
     assert gpu.h2d_pinned_bps.value == pytest.approx(23.46e9, rel=1e-3)  # measured on this very card

@@ -1,0 +1,56 @@
+"""What one block costs to run: the bytes and multiply-adds that the speed model counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from planner.facts.layer_cut import LayerKind, kinds_of
+from planner.facts.model import Model, Role
+
+NOT_READ: Final = frozenset({Role.EMBEDDING, Role.LOOKUP, Role.NEXTN})
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Bytes and multiply-adds per token (dense) or in total (experts)."""
+
+    kind: LayerKind
+    dense_bytes: int
+    dense_params: int
+    expert_bytes: int
+    expert_params: int
+    used: float
+    """Share of the experts that one token uses."""
+    kv_elements: tuple[int, int]
+    window: int
+    score_flop: float
+    """Floating-point operations of attention per query token and cached token."""
+
+    @property
+    def active_bytes(self) -> float:
+        """Weights that one token reads."""
+        return self.dense_bytes + self.expert_bytes * self.used
+
+
+def blocks_of(model: Model) -> tuple[Block, ...]:
+    """One ``Block`` per block that runs (multi-token-prediction blocks do not)."""
+    kinds = kinds_of(model)
+    sums = {layer.index: [0, 0, 0, 0] for layer in model.layers if not layer.nextn}
+    for tensor in model.tensors:
+        if tensor.layer in sums and tensor.role not in NOT_READ:
+            at = 2 if tensor.role is Role.EXPERT else 0
+            sums[tensor.layer][at] += tensor.n_bytes
+            sums[tensor.layer][at + 1] += prod(tensor.shape)
+    blocks = []
+    for layer in model.layers:
+        if layer.index in sums:
+            used = (layer.n_expert_used or model.n_expert_used) / max(model.n_expert, 1)
+            kv = (layer.n_embd_k + layer.indexer_k, layer.n_embd_v + layer.indexer_v)
+            dense_bytes, dense_params, expert_bytes, expert_params = sums[layer.index]
+            kind = kinds[layer.index]
+            score = 2.0 * layer.n_head * (layer.head_k + layer.head_v) if layer.n_embd_k else 0.0
+            sizes = (dense_bytes, dense_params, expert_bytes, expert_params)
+            blocks.append(Block(kind, *sizes, used, kv, layer.window, score))
+    return tuple(blocks)
