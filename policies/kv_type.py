@@ -117,6 +117,16 @@ def _held(candidate: Candidate) -> int:
     return total(memory.host.context) + sum(total(device.context) for device in memory.devices)
 
 
+def _smaller(problem: Problem, chosen: Candidate, evaluate: Evaluate) -> Alternative:
+    """What a q8_0 cache would free, or why llama.cpp would not start with it."""
+    settings = replace(chosen.settings, type_k="q8_0", type_v="q8_0")
+    refused = objections(problem.model, replace(settings, flash_attn=FlashAttn.ON))
+    if refused:
+        return Alternative("q8_0", Fate.UNSUPPORTED, None, f"llama.cpp would not start: {refused[0]}")
+    saved = max(_held(chosen) - _held(evaluate(settings)), 0)
+    return Alternative("q8_0", Fate.LOSSY, None, f"would free {units.mib(saved)} of memory, and change the output")
+
+
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
     """One decision per side; the other types as lossy alternatives with what they would free."""
     settings, work = chosen.settings, problem.workload
@@ -133,16 +143,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     evidence = (Evidence("KV types asked", ":".join(work.kv) if work.kv else "auto", "K:V", source),)
     losers = []
     if lossless:
-        q8 = evaluate(replace(settings, type_k="q8_0", type_v="q8_0"))
-        saved = _held(chosen) - _held(q8)
-        losers.append(
-            Alternative(
-                "q8_0",
-                Fate.LOSSY,
-                None,
-                f"would free {units.mib(max(saved, 0))} of memory, and change the output",
-            )
-        )
+        losers.append(_smaller(problem, chosen, evaluate))
     elif work.kv is None:
         losers.append(versus("f16", evaluate(replace(settings, type_k="f16", type_v="f16")), chosen, work.goal))
     return tuple(
