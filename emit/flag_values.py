@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from emit.flag_table import Flag, Kind
+from planner.cost.patterns import override_pattern
+from planner.errors import OptionError
 from planner.plans.settings import Tool
 
 TRUE_WORDS: Final = frozenset({"on", "enabled", "true", "1"})
@@ -86,9 +88,9 @@ def _overrides(flag: Flag, text: str, tool: Tool) -> tuple[tuple[str, str], ...]
         if not equals or not buffer:
             raise ValueError("REGEX=BUFFER entries (a comma ends an entry, so none inside the regex)")
         try:
-            re.compile(pattern)
-        except (re.error, OverflowError, RecursionError):
-            raise ValueError("a valid regex before =") from None
+            override_pattern(pattern)
+        except OptionError as error:
+            raise ValueError(f"a regex before = ({error.expected})") from None
         entries.append((pattern, buffer))
     return tuple(entries)
 

@@ -5,10 +5,12 @@ Nothing here prints. Every part is imported by the function that needs it, so th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from planner.errors import MachineFileError, MoeplanError, OptionError, OutputError, PlanFileError
+from planner.errors import MachineFileError, ModelFileError, OptionError, PlanFileError
 from planner.facts.workload import Workload
 from planner.plans.oracle import Ask
 
@@ -20,8 +22,6 @@ if TYPE_CHECKING:
     from planner.plans.plan import Plan
     from planner.plans.settings import Tool
     from probes.timed import Listener
-
-MAX_JSON_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,8 @@ def make_plan(request: Request) -> Plan:
     model = inspect(request.model)
     machine = _machine(request, model)
     problem = Problem(machine, model, _workload(request, machine))
-    return confirmed(lambda extra: search.plan(problem, RULES, extra), _asking(request))
+    with _sound(model):
+        return confirmed(lambda extra: search.plan(problem, RULES, extra), _asking(request))
 
 
 def check(request: Request, flags: tuple[str, ...], tool: Tool) -> Plan:
@@ -103,10 +104,25 @@ def check(request: Request, flags: tuple[str, ...], tool: Tool) -> Plan:
     workload = _workload(request, machine)
     parsed = parse_argv(flags, model, machine, tool, build=workload.target_build)
     problem = Problem(machine, model, workload)
-    plan = confirmed(lambda extra: search.judge(problem, RULES, parsed.settings, tool, extra), _asking(request))
+    with _sound(model):
+        plan = confirmed(lambda extra: search.judge(problem, RULES, parsed.settings, tool, extra), _asking(request))
     findings = lint(parsed, plan)
     reasons = stops(findings, parsed)
     return replace(search.stopped(plan, RULES, reasons) if reasons else plan, lint=findings)
+
+
+@contextmanager
+def _sound(model: Model) -> Iterator[None]:
+    """A header can be well formed and still lack what its architecture computes with: that is the file's fault.
+
+    Raises:
+        ModelFileError: a tensor or dimension that the memory model needs is not there.
+    """
+    try:
+        yield
+    except (KeyError, IndexError, ZeroDivisionError) as error:
+        expected = f"blocks as {model.arch} has them"
+        raise ModelFileError(model.path, expected=expected, found=f"a block without {error}") from error
 
 
 def probe(path: str | None, llama: str | None, rpc: tuple[str, ...], measure: Measure) -> Machine:
@@ -164,8 +180,9 @@ def manuals(topic: str) -> tuple[RuleDoc, ...]:
 def decisions_in(path: str) -> tuple[Decision, ...]:
     """The decisions of a plan written with ``--json``. Raises PlanFileError."""
     from emit.json_read import decisions_from
+    from planner.files import read_text
 
-    return decisions_from(_read_text(path, PlanFileError), path)
+    return decisions_from(read_text(path, PlanFileError), path)
 
 
 def write_demo(folder: str) -> DemoModel:
@@ -177,24 +194,16 @@ def write_demo(folder: str) -> DemoModel:
     return write(Path(folder))
 
 
-def write_file(path: str, text: str) -> None:
-    """Write a rendering to a file that a user named. Raises OutputError."""
-    try:
-        with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            file.write(text)
-    except OSError as error:
-        raise OutputError(path, found=error.strerror or str(error)) from error
-
-
 def _machine(request: Request, model: Model) -> Machine:
     if request.machine_file is None:
         return _here(model, request.llama, request.workload.rpc, request.measure)
     for option, value in (("--llama", request.llama), ("--rpc", request.workload.rpc)):
         if value:
             raise OptionError(option, found="nothing is measured with --machine", advice="leave one of them out")
+    from planner.files import read_text
     from probes.machine_file import load
 
-    machine = load(_read_text(request.machine_file, MachineFileError), request.machine_file)
+    machine = load(read_text(request.machine_file, MachineFileError), request.machine_file)
     return replace(machine, layers=tuple(rate for rate in machine.layers if rate.model == model.fingerprint))
 
 
@@ -214,6 +223,12 @@ def _workload(request: Request, machine: Machine) -> Workload:
         if device and device not in known:
             there = " ".join(sorted(known)) or "no device"
             raise OptionError(f"--vram {device}", expected=there, found="a device that is not there")
+    for gpu in machine.gpus:
+        asked = dict(request.workload.vram_bytes).get(gpu.id, dict(request.workload.vram_bytes).get("", 0))
+        if asked > gpu.total_bytes:
+            raise OptionError(
+                "--vram", expected=f"at most {gpu.total_bytes} bytes for {gpu.id}", found=f"{asked} bytes"
+            )
     return replace(request.workload, pins=tuple(_pin(name, value) for name, value in request.workload.pins))
 
 
@@ -237,21 +252,3 @@ def _pin(name: str, value: str) -> tuple[str, str]:
 def _setting(name: str) -> str:
     """The setting behind a flag in any spelling."""
     return _pin(name, "")[0]
-
-
-def _read_text(path: str, kind: type[MoeplanError]) -> str:
-    """The text of a small file that a user named. Raises ``kind``."""
-    from pathlib import Path
-
-    file = Path(path)
-    try:
-        if not file.is_file():
-            found = "a folder or device" if file.exists() else "nothing there"
-            raise kind(path, expected="a file", found=found)
-        if file.stat().st_size > MAX_JSON_BYTES:
-            raise kind(path, expected=f"at most {MAX_JSON_BYTES} bytes", found=str(file.stat().st_size))
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise kind(path, found=error.strerror or str(error)) from error
-    except UnicodeDecodeError as error:
-        raise kind(path, expected="UTF-8 text", found=f"another byte at {error.start}") from error

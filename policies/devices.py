@@ -18,8 +18,8 @@ DOC = RuleDoc(
     settings=("devices",),
     what=(
         "A device takes part when the llama.cpp build has its backend and at least 2 GiB of it are free. Devices "
-        "are ordered by their link, remote ones last: the first device runs the multiplies whose weights are in "
-        "host memory. All of them, fewer and none are compared by the time of a turn."
+        "are ordered by their link, then by free memory, remote ones last: the first device runs the multiplies "
+        "whose weights are in host memory. All of them, fewer and none are compared by the time of a turn."
     ),
     why=(
         "A device with less free memory than its context, its compute buffer and the headroom cannot hold a "
@@ -65,7 +65,7 @@ def _out(gpu: Gpu, problem: Problem) -> tuple[Fate, str] | None:
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
     """Open ``devices``: all that can take part, then fewer and fewer of them, then none. Say who was left out."""
     used = [gpu for gpu in problem.machine.gpus if _out(gpu, problem) is None]
-    used.sort(key=lambda gpu: (gpu.backend is Backend.RPC, -_link(gpu)))
+    used.sort(key=lambda gpu: (gpu.backend is Backend.RPC, -_link(gpu), -_free(gpu)))
     left_out = tuple(
         Caution("device-left-out", f"{gpu.id} does not take part: {out[1]}.")
         for gpu in problem.machine.gpus

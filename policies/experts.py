@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from planner import units
+from planner.cost.patterns import override_pattern
 from planner.cost.tape import HOST
 from planner.facts.model import Role
 from planner.facts.reading import Source
@@ -78,7 +78,7 @@ def _headline(problem: Problem, chosen: Candidate, on_host: int) -> str:
 
 def _in_ram(problem: Problem, settings: Settings) -> int:
     """Bytes of routed experts in host memory: overrides first, then ``n_cpu_moe`` and layers on the CPU."""
-    rules = [(re.compile(pattern), target) for pattern, target in settings.override_tensor]
+    rules = [(override_pattern(pattern), target) for pattern, target in settings.override_tensor]
     first = problem.model.n_layer + 1 - settings.n_gpu_layers if settings.devices else problem.model.n_layer
     found = 0
     for tensor in problem.model.tensors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from planner import __version__
 from planner.cli.demo import demo
 from planner.cli.expand import expanded
 from planner.cli.explain import explain
-from planner.cli.guard import guarded, printable
+from planner.cli.guard import guarded, lost, printable
 from planner.cli.look import inspect, probe
 from planner.cli.planning import check, plan
 
@@ -80,10 +81,20 @@ def main() -> None:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # none is ours; looking for them costs 15 ms
     for stream in (sys.stdout, sys.stderr):
         _never_fail_to_encode(stream)
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), _interrupted)
     try:
         app(prog_name="moeplan")
     except KeyboardInterrupt:
         sys.exit(130)
+    except OSError as error:
+        sys.exit(lost(error))
+
+
+def _interrupted(number: int, _: object) -> None:
+    """End as Ctrl-C does: everything that cleans up gets to run."""
+    raise KeyboardInterrupt
 
 
 def _never_fail_to_encode(stream: object) -> None:

@@ -32,6 +32,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             raise typer.Exit(130) from None
         except typer.Exit:
             raise
+        except OSError as error:
+            raise typer.Exit(lost(error)) from error
         except Exception as error:
             if os.environ.get("MOEPLAN_DEBUG"):
                 raise
@@ -63,10 +65,34 @@ def printable(text: str) -> str:
     return "\n".join(clean(line) for line in text.split("\n"))
 
 
-def _write(stream: TextIO, text: str) -> None:
+def lost(error: OSError) -> int:
+    """A stream that takes no more: a closed pipe is no error, a full disk is. The exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        _abandon(stream)
+    if isinstance(error, BrokenPipeError):
+        return 0
+    return 3
+
+
+def _write(stream: TextIO | None, text: str) -> None:
+    if stream is None:
+        return
     try:
         stream.write(text)
         stream.flush()
     except BrokenPipeError:
-        # what is still buffered goes nowhere, so that the interpreter's last flush is silent
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        _abandon(stream)
+    except OSError as error:
+        _abandon(stream)
+        if stream is sys.stdout:
+            complain(f"stdout: {error.strerror or error}")
+            raise typer.Exit(3) from error
+
+
+def _abandon(stream: TextIO | None) -> None:
+    """What is still buffered goes nowhere, so that the interpreter's last flush is silent."""
+    try:
+        stream.flush()  # type: ignore[union-attr]
+    except (OSError, ValueError, AttributeError):
+        if stream is not None:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -55,11 +55,12 @@ def probe(
     Memory, CPU, GPUs, the disk under MODEL, llama.cpp. What was measured before is not measured again.
     """
     from planner import pipeline
+    from planner.files import write_file
 
     machine = pipeline.probe(model, llama, servers(rpc), measuring.measure(quiet=quiet))
     text = pipeline.machine_json(machine) if json or record else ""
     if record:
-        pipeline.write_file(record, text)
+        write_file(record, text, (model,))
         if not quiet:
             note(f"machine: written to {record}")
     if json:

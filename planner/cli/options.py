@@ -26,17 +26,26 @@ LLAMA = typer.Option(
 RPC = typer.Option(metavar="HOST:PORT,...", help="llama.cpp RPC servers to use as devices.")
 
 
+MOST_TOKENS = 1 << 30
+
+
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
     """One field per option; the annotation is what ``--help`` shows."""
 
     ctx: Annotated[
         int | None,
-        typer.Option("--ctx", min=1, metavar="N", help="Context in tokens; default: the planner chooses."),
+        typer.Option(
+            "--ctx", min=1, max=MOST_TOKENS, metavar="N", help="Context in tokens; default: the planner chooses."
+        ),
     ] = None
     parallel: Annotated[int, typer.Option(min=1, max=256, metavar="N", help="Requests served at once.")] = 1
-    prompt_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Prompt length of a turn.")] = 4096
-    answer_tokens: Annotated[int, typer.Option(min=1, metavar="N", help="Answer length of a turn.")] = 512
+    prompt_tokens: Annotated[
+        int, typer.Option(min=1, max=MOST_TOKENS, metavar="N", help="Prompt length of a turn.")
+    ] = 4096
+    answer_tokens: Annotated[
+        int, typer.Option(min=1, max=MOST_TOKENS, metavar="N", help="Answer length of a turn.")
+    ] = 512
     goal: Annotated[Goal, typer.Option(help="What to make fast.")] = Goal.TURN
     kv: Annotated[str, typer.Option(metavar="auto|TYPE|K:V", help="KV cache types such as q8_0 or q8_0:q4_0.")] = "auto"
     headroom: Annotated[

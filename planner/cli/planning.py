@@ -81,14 +81,14 @@ def _request(
 
 def _deliver(plan: Plan, targets: tuple[tuple[Format, str], ...], out: OutputOptions) -> None:
     """Write every form to its file or to stdout; a refusal ends with exit code 1."""
-    from planner import pipeline
+    from planner.files import write_file
     from planner.plans.plan import Verdict
 
     for form, path in targets:
         if path == "-":
             product(_rendered(plan, form, out, terminal=True))
             continue
-        pipeline.write_file(path, _rendered(plan, form, out, terminal=False))
+        write_file(path, _rendered(plan, form, out, terminal=False), plan.model.shards)
         if not out.quiet:
             note(f"{form}: written to {path}")
     if plan.verdict is Verdict.REFUSED:

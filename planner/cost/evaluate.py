@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from planner.cost.model import CostModel
+from planner.cost.patterns import override_pattern
 from planner.cost.speed import SpeedModel
 from planner.cost.startable import objections
 from planner.cost.tape import HOST
-from planner.facts.machine import DriverModel, Machine
+from planner.facts.machine import DriverModel, Machine, Os
 from planner.facts.model import Model, Role
 from planner.facts.workload import Workload
 from planner.plans.memory import Memory
@@ -32,6 +32,8 @@ def budgeted(machine: Machine, workload: Workload) -> Machine:
     given = dict(workload.vram_bytes)
     gpus = []
     for gpu in machine.gpus:
+        if machine.os is Os.WINDOWS and gpu.driver_model is None:
+            gpu = replace(gpu, driver_model=DriverModel.WDDM)  # the driver model nearly every card there has
         free = given.get(gpu.id, given.get(""))
         if free is not None:
             total = max(gpu.total_bytes, free)
@@ -101,14 +103,18 @@ class Evaluator:
     def _host_shortfalls(self, memory: Memory, margin: int) -> Iterator[Shortfall]:
         """RAM that cannot hold what must stay in it, devices that share it included; and the limit on pinning."""
         host = memory.host
-        if host.available_bytes is not None:
-            needed, left = host.unevictable_bytes + self._shared(memory), max(host.available_bytes - margin, 0)
-            if needed > left:
-                yield Shortfall(HOST_ID, needed, left)
-                return
+        needed, left = host.unevictable_bytes + self._shared(memory), max(self._ram(memory) - margin, 0)
+        if needed > left:
+            yield Shortfall(HOST_ID, needed, left)
+            return
         limit = pinned_limit(self.machine)
         if limit is not None and host.pinned_bytes > limit:
             yield Shortfall(HOST_ID, host.pinned_bytes, limit)
+
+    def _ram(self, memory: Memory) -> int:
+        """RAM that can be used: what is available, or all of it where that is not known."""
+        available = memory.host.available_bytes
+        return self.machine.ram.total_bytes if available is None else available
 
     def _shared(self, memory: Memory) -> int:
         """Bytes of devices whose memory is host memory."""
@@ -139,9 +145,9 @@ class Evaluator:
         """Share of the mapped weights that fits in RAM beside what cannot be evicted."""
         host = memory.host
         hot = host.mapped_bytes - host.lazy_bytes
-        if host.available_bytes is None or hot <= 0:
+        if hot <= 0:
             return 1.0
-        room = host.available_bytes - host.unevictable_bytes - self._shared(memory)
+        room = self._ram(memory) - host.unevictable_bytes - self._shared(memory)
         return min(max(room / hot, 0.0), 1.0)
 
 
@@ -157,7 +163,7 @@ def pinned_limit(machine: Machine) -> int | None:
 def host_expert_shares(model: Model, settings: Settings, layers: tuple[str, ...]) -> tuple[float, ...]:
     """Per block, the share of its routed expert bytes in host memory: overrides first, then ``n_cpu_moe``."""
     shares = [1.0 if i < settings.n_cpu_moe or layers[i] == HOST else 0.0 for i in range(model.n_layer)]
-    rules = [(re.compile(pattern), target == HOST) for pattern, target in settings.override_tensor]
+    rules = [(override_pattern(pattern), target == HOST) for pattern, target in settings.override_tensor]
     if not rules:
         return tuple(shares)
     total, host = [0] * model.n_layer, [0.0] * model.n_layer

@@ -9,6 +9,7 @@ from itertools import accumulate
 from typing import Final
 
 from planner.cost.layout import Span
+from planner.cost.patterns import override_pattern
 from planner.cost.tape import HOST
 from planner.facts.model import Model, Role, Tensor
 from planner.facts.reading import Source
@@ -80,7 +81,7 @@ class WeightTable:
     def __init__(self, model: Model, overrides: tuple[tuple[str, str], ...] = (), *, nextn: bool = False) -> None:
         self.model = model
         self.tied = not model.has_output
-        self._rules = tuple((re.compile(pattern), device) for pattern, device in overrides)
+        self._rules = tuple((override_pattern(pattern), device) for pattern, device in overrides)
         self._roles: dict[Role, _Bytes] = {}
         self.overridden: dict[tuple[int, str], int] = {}
         """Expert bytes that an override decides, by ``(block, device)``."""

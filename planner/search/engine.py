@@ -16,6 +16,7 @@ from planner.cost.evaluate import HOST_ID, Evaluator
 from planner.cost.split import balanced_split
 from planner.cost.tape import HOST
 from planner.plans.compare import cost
+from planner.plans.memory import total
 from planner.plans.plan import Candidate, Verdict
 from planner.plans.rule import Draft, Problem, Rule
 from planner.plans.settings import LoadMode, Settings
@@ -66,10 +67,12 @@ class Search:
 
     def best(self) -> Candidate | None:
         """The cheapest candidate that fits, at the longest open context that costs little more; or None."""
+        goal = self.problem.workload.goal
         first: Candidate | None = None
         chosen: Candidate | None = None
         for n_ctx in self.draft.values("n_ctx"):
-            found = self._best_at(n_ctx)
+            limit = None if first is None else cost(first, goal) * (1.0 + CONTEXT_COST)
+            found = self._best_at(n_ctx, limit)
             if found is None or (first is not None and self._dearer(found, first)):
                 break
             first, chosen = first or found, found
@@ -107,13 +110,14 @@ class Search:
             return replace(settings, tensor_split=balanced_split(self.evaluator, settings, self.draft.reserve))
         return settings
 
-    def _best_at(self, n_ctx: int) -> Candidate | None:
+    def _best_at(self, n_ctx: int, limit: float | None) -> Candidate | None:
+        """The cheapest candidate that fits at one context; None if none fits, or none at ``limit`` or less."""
         goal = self.problem.workload.goal
         bounds = [bound for base in self.combinations(n_ctx) if (bound := self._bound(base)) is not None]
         found: list[Candidate] = []
         for bound in sorted(bounds, key=lambda b: (b.candidate.verdict is Verdict.PAGES, b.cost)):
             taken = _healthy(found)
-            if taken and self._beaten(bound, taken):
+            if (taken and self._beaten(bound, taken)) or (limit is not None and bound.cost > limit):
                 break
             candidate = self._first_that_fits(bound)
             found += [candidate] if candidate is not None else []
@@ -144,13 +148,29 @@ class Search:
         return pages == (taken[0].verdict is Verdict.PAGES) and bound.cost > least * (1.0 + TIE)
 
     def _first_that_fits(self, bound: Bound) -> Candidate | None:
-        """The highest rung that the devices hold, if RAM holds the rest: lower ones only ask more of RAM."""
-        ladder = bound.rungs
-        first = first_true(len(ladder), lambda i: _keeps(self.evaluate(self.at(bound.base, ladder[i]))))
-        if first == len(ladder):
-            return None
-        candidate = self.evaluate(self.at(bound.base, ladder[first]))
+        """The highest rung that the devices hold, if RAM holds the rest: lower ones only ask more of RAM.
+
+        Compute buffers hardly change from rung to rung, so the first rung's tell where to look next.
+        """
+        ladder, index = bound.rungs, 0
+        candidate = self.evaluate(self.at(bound.base, ladder[0]))
+        while not _keeps(candidate):
+            index = max(index + 1, self._roomy(bound, _beside(candidate)))
+            if index >= len(ladder):
+                return None
+            candidate = self.evaluate(self.at(bound.base, ladder[index]))
         return candidate if candidate.runs else None
+
+    def _roomy(self, bound: Bound, beside: dict[str, int]) -> int:
+        """The first rung on which weights and cache leave ``beside`` bytes and the reserve free on every device."""
+        keep = {device: n_bytes + beside.get(device, 0) for device, n_bytes in self.draft.reserve}
+
+        def roomy(index: int) -> bool:
+            settings = self._split(self.at(bound.base, bound.rungs[index]))
+            devices = self.evaluator.bound(settings, self.draft.reserve).memory.devices
+            return all(device.headroom_bytes >= keep.get(device.id, 0) for device in devices)
+
+        return first_true(len(bound.rungs), roomy)
 
     def _climbed(self, chosen: Candidate) -> Candidate:
         """The best of the rungs just above a choice that left layers on the CPU."""
@@ -212,6 +232,11 @@ class Search:
 def _keeps(candidate: Candidate) -> bool:
     """Whether every device keeps its reserve; RAM is another question."""
     return all(short.device == HOST_ID for short in candidate.shortfalls)
+
+
+def _beside(candidate: Candidate) -> dict[str, int]:
+    """Compute buffer per device."""
+    return {device.id: total(device.compute) for device in candidate.memory.devices}
 
 
 def _healthy(found: list[Candidate]) -> list[Candidate]:

@@ -13,7 +13,7 @@ SMALLEST_UBATCH = 64
 
 
 def exchange(searched: Search, chosen: Candidate) -> tuple[Exchange, ...]:
-    """Twice and half the context (with a ubatch up to one step away), and the neighbouring ubatches."""
+    """Twice and half the context (with this ubatch or half of it), and the neighbouring ubatches."""
     found = []
     for change, domains in _steps(searched, chosen):
         draft = searched.draft
@@ -24,12 +24,12 @@ def exchange(searched: Search, chosen: Candidate) -> tuple[Exchange, ...]:
 
 
 def _steps(searched: Search, chosen: Candidate) -> Iterator[tuple[str, dict[str, tuple[Any, ...]]]]:
-    """Each change with the domains it leaves open; the load mode stays as chosen."""
+    """Each change with the domains it leaves open; load mode and devices stay as chosen."""
     settings, work = chosen.settings, searched.problem.workload
     pins = dict(work.pins)
-    kept: dict[str, tuple[Any, ...]] = {"load_mode": (settings.load_mode,)}
+    kept: dict[str, tuple[Any, ...]] = {"load_mode": (settings.load_mode,), "devices": (settings.devices,)}
     near = (settings.n_ubatch, settings.n_ubatch * 2, settings.n_ubatch // 2)
-    sizes = tuple(u for u in near if u in searched.draft.values("n_ubatch"))
+    sizes = tuple(u for u in (near[0], near[2]) if u in searched.draft.values("n_ubatch"))
     for n_ctx in (settings.n_ctx * 2, settings.n_ctx // 2):
         if n_ctx <= searched.problem.model.n_ctx_train * work.n_parallel and "n_ctx" not in pins:
             yield f"n_ctx {n_ctx:,}", kept | {"n_ctx": (n_ctx,), "n_ubatch": sizes}

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import replace
+from math import isfinite
 from typing import Any, Final
 
+from planner.cost.kv_types import BLOCK
+from planner.cost.patterns import override_pattern
 from planner.errors import OptionError
 from planner.plans.rule import Draft, Problem
 from planner.plans.settings import FlashAttn, LoadMode, Settings, SplitMode
@@ -19,12 +22,58 @@ def pinned(problem: Problem, draft: Draft) -> Draft:
     """
     fields = {field.name: field for field in dataclasses.fields(Settings)}
     domains = dict(draft.domains)
+    names = [name for name, _ in problem.workload.pins]
     for name, text in problem.workload.pins:
+        if names.count(name) > 1 or (name == "n_ctx" and problem.workload.n_ctx not in (None, _parsed(name, text))):
+            raise OptionError(f"--pin {name}", expected="one value", found="two that differ")
         if name not in fields:
             near = ", ".join(sorted(fields))
             raise OptionError(f"--pin {name}", expected=f"one of {near}", found=repr(name))
         domains[name] = (_parsed(name, text),)
+        _check(problem, name, domains[name][0])
     return replace(draft, domains=tuple(domains.items()))
+
+
+_LEAST: Final = {"n_ctx": 1, "n_ubatch": 1, "n_batch": 1, "n_parallel": 1, "threads": 1, "threads_batch": 1}
+_LARGEST: Final = 1 << 31
+
+
+def _check(problem: Problem, name: str, value: Any) -> None:
+    """A value that parses but cannot be.
+
+    Raises:
+        OptionError: out of range, an unknown device or type, shares that are none.
+    """
+    known = [gpu.id for gpu in problem.machine.gpus]
+    wanted = {
+        "devices": "no device twice, of " + " ".join(known),
+        "spec_type": "draft-mtp",
+        "type_k": " ".join(BLOCK),
+        "type_v": " ".join(BLOCK),
+        "tensor_split": "finite shares, at least one above 0",
+        "override_tensor": "REGEX=DEVICE",
+    }
+    if not _possible(name, value, known):
+        raise OptionError(
+            f"--pin {name}", expected=wanted.get(name, f"{_LEAST.get(name, 0)} to {_LARGEST}"), found=repr(value)
+        )
+    if name == "override_tensor":
+        for pattern, _ in value:
+            override_pattern(pattern)
+
+
+def _possible(name: str, value: Any, known: list[str]) -> bool:
+    if name == "devices":
+        return set(value) <= set(known) and len(set(value)) == len(value)
+    if name == "spec_type":
+        return bool(value == "draft-mtp")
+    if name in ("type_k", "type_v"):
+        return value in BLOCK
+    if name == "tensor_split":
+        return all(isfinite(share) and share >= 0 for share in value) and any(value)
+    if name == "override_tensor":
+        return all(len(rule) == 2 for rule in value)
+    return not isinstance(value, int) or _LEAST.get(name, 0) <= value <= _LARGEST
 
 
 _KINDS: Final[dict[str, Any]] = {

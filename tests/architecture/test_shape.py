@@ -14,7 +14,7 @@ MAX_FILE_LINES, MAX_FUNCTION_LINES = 300, 50
 FILE_DOORS = (
     "planner/gguf/",
     "planner/demo/",
-    "planner/pipeline.py",
+    "planner/files.py",
     "planner/cli/guard.py",
     "probes/host.py",
     "probes/disk_reads.py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -253,3 +254,34 @@ def test_what_is_named_must_be_there(run: Run, random_demo: DemoModel, desktop: 
     assert "no/such/folder" in target.stderr
     pin = run("--fit", random_demo.path, "--machine", desktop, "--pin", "colour=red")
     assert (pin.returncode, pin.stdout) == (2, "") and "colour" in pin.stderr
+
+
+def test_an_output_never_overwrites_an_input(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    before = Path(random_demo.path).read_bytes()
+    done = run("--fit", random_demo.path, "--machine", desktop, "-o", random_demo.path)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "input" in done.stderr
+    assert Path(random_demo.path).read_bytes() == before
+
+
+def test_budgets_of_devices_that_are_not_there(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    for size in ("CUDA7=4GiB", "CUDA0=100GiB", "4"):
+        done = run("--fit", random_demo.path, "--machine", desktop, "--vram", size)
+        assert (done.returncode, done.stdout) == (2, ""), size
+        assert "--vram" in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("words", [["--help"], ["explain", "headroom"]])
+def test_a_full_disk_is_said_without_a_traceback(words: list[str], environment: dict[str, str]) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "planner", *words]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment, check=False)
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+
+
+def test_pins_read_negative_spellings(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    done = run("--fit", random_demo.path, "--machine", desktop, "--pin", "--no-repack=true", "--json")
+    assert done.returncode == 0, done.stderr
+    assert "-nr" in json.loads(done.stdout)["argv"] or "--no-repack" in json.loads(done.stdout)["argv"]

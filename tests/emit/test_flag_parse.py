@@ -154,7 +154,7 @@ def test_bench_separators_and_switches() -> None:
         ("-sm diagonal", "-sm", "layer"),
         ("-ts a,b", "-ts", "numbers"),
         ("-ot exps", "-ot", "REGEX=BUFFER"),
-        ("-ot (=CPU", "-ot", "valid regex"),
+        ("-ot (=CPU", "-ot", "a regular expression"),
         ("-ot exps=CUDA7", "-ot", "CUDA0"),
         ("-ot exps=CUDA_Host", "-ot", "CUDA0"),
         ("-dev CUDA7", "-dev", "CUDA0"),

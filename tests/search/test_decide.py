@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from planner.errors import OptionError, PolicyError
-from planner.facts.machine import Overflow, Ram
+from planner.facts.machine import Os, Overflow, Ram
 from planner.facts.reading import Source
 from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
 from planner.plans.plan import Verdict
@@ -103,3 +103,33 @@ def test_user_settings_are_judged_by_the_same_rule() -> None:
     assert bad.refusal is not None
     assert bad.refusal.nearest is not None
     assert bad.lint == ()
+
+
+@pytest.mark.parametrize(
+    "pins",
+    [
+        (("n_gpu_layers", "-1"),),
+        (("n_ubatch", "0"),),
+        (("devices", "CUDA7"),),
+        (("devices", "CUDA0,CUDA0"),),
+        (("tensor_split", "nan"),),
+        (("override_tensor", "junk"),),
+        (("override_tensor", "(.+)+!=CPU"),),
+        (("spec_type", "junk"),),
+        (("type_k", "q9"),),
+        (("n_ubatch", "512"), ("n_ubatch", "1024")),
+    ],
+)
+def test_a_pin_that_cannot_be_is_an_option_error(pins: tuple[tuple[str, str], ...]) -> None:
+    with pytest.raises(OptionError):
+        solved(machine(card(4)), pins=pins)
+
+
+def test_ram_that_is_not_known_to_be_free_is_taken_as_its_total() -> None:
+    unknown = machine(card(4), ram=Ram(6 * GIB, None))
+    assert solved(unknown).verdict is Verdict.PAGES
+
+
+def test_a_card_on_windows_without_a_driver_model_counts_as_wddm() -> None:
+    result = solved(machine(card(6), os=Os.WINDOWS), headroom_bytes=0)
+    assert result.chosen.memory.devices[0].headroom_bytes >= GIB
