@@ -48,7 +48,7 @@ def _umask() -> int:
     return mask
 
 
-def read_text(path: str, kind: type[MoeplanError]) -> str:
+def text_of(path: str, kind: type[MoeplanError]) -> str:
     """The text of a small file that a user named. Raises ``kind``."""
     file = Path(path)
     try:

@@ -180,9 +180,9 @@ def manuals(topic: str) -> tuple[RuleDoc, ...]:
 def decisions_in(path: str) -> tuple[Decision, ...]:
     """The decisions of a plan written with ``--json``. Raises PlanFileError."""
     from emit.json_read import decisions_from
-    from planner.files import read_text
+    from planner.files import text_of
 
-    return decisions_from(read_text(path, PlanFileError), path)
+    return decisions_from(text_of(path, PlanFileError), path)
 
 
 def write_demo(folder: str) -> DemoModel:
@@ -200,10 +200,10 @@ def _machine(request: Request, model: Model) -> Machine:
     for option, value in (("--llama", request.llama), ("--rpc", request.workload.rpc)):
         if value:
             raise OptionError(option, found="nothing is measured with --machine", advice="leave one of them out")
-    from planner.files import read_text
+    from planner.files import text_of
     from probes.machine_file import load
 
-    machine = load(read_text(request.machine_file, MachineFileError), request.machine_file)
+    machine = load(text_of(request.machine_file, MachineFileError), request.machine_file)
     return replace(machine, layers=tuple(rate for rate in machine.layers if rate.model == model.fingerprint))
 
 

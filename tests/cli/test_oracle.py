@@ -256,7 +256,8 @@ def test_the_real_engine_confirms_a_plan_for_a_device(
     else:
         model = request.getfixturevalue("zoo")(name)
     env = {"XDG_CACHE_HOME": str(tmp_path / "cache"), "HOME": str(tmp_path)}
-    common = (model, "--llama", real, "--rpc", rpc_server, "--vram", "8GiB", "--ram", "64GiB")
+    device = ("--pin", "devices=RPC0")  # the CPU alone is faster than a device that is the same CPU
+    common = (model, "--llama", real, "--rpc", rpc_server, "--vram", "8GiB", "--ram", "64GiB", *device)
     said = own(run("--auto", *common, "--json", env=env))
     assert (said["outcome"], said["source"], said["reserved_bytes"]) == ("confirmed", "asked", {})
     assert {d["device"] for d in said["differences"]} == {"RPC0", "Host"}
