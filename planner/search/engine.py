@@ -135,8 +135,8 @@ class Search:
             return self.evaluator.bound(self._split(self.at(base, ladder[index])), self.draft.reserve)
 
         rung = first_true(len(ladder), lambda i: _keeps(bound(i)))
-        if rung == len(ladder):
-            return None
+        if rung == len(ladder) or not bound(rung).runs:
+            return None  # what RAM lacks on this rung it lacks even more on lower ones
         return Bound(base, ladder[rung:], bound(rung), cost(bound(rung), self.problem.workload.goal))
 
     def _beaten(self, bound: Bound, taken: list[Candidate]) -> bool:
