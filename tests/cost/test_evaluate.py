@@ -7,7 +7,7 @@ from planner.cost.model import CostModel
 from planner.cost.split import balanced_split, layer_bytes
 from planner.facts.machine import Backend, DriverModel, Machine, Ram
 from planner.facts.workload import Workload
-from planner.units import GIB, MIB
+from planner.units import GIB
 from tests.builders import make_gpu, make_machine, make_model, make_settings
 
 
@@ -32,9 +32,12 @@ def test_wddm_pins_half_of_ram_at_most() -> None:
     windows = make_machine(make_gpu(driver_model=DriverModel.WDDM))
     assert pinned_limit(linux) is None
     assert pinned_limit(windows) == 32 * GIB
-    tiny = replace(windows, ram=Ram(4 * MIB, None))
-    (short,) = evaluator(tiny).candidate(make_settings(n_cpu_moe=8), ()).shortfalls
-    assert (short.device, short.available_bytes) == (HOST_ID, 2 * MIB)
+    settings = make_settings(n_cpu_moe=8)
+    host = evaluator(windows).candidate(settings, ()).memory.host
+    tight = replace(windows, ram=Ram(host.unevictable_bytes * 5 // 4, None))
+    (short,) = evaluator(tight).candidate(settings, ()).shortfalls
+    assert (short.device, short.needed_bytes) == (HOST_ID, host.pinned_bytes)
+    assert short.available_bytes == pinned_limit(tight) < host.pinned_bytes
 
 
 def test_a_split_fills_devices_evenly_after_the_experts_moved() -> None:
