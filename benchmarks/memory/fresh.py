@@ -26,13 +26,17 @@ read = cache(analyze)
 
 
 def random_case(rng: random.Random) -> dict[str, Any]:
-    """Settings that a user could give; quantised caches only with flash attention."""
+    """Settings that a user could give; quantised caches only with flash attention.
+
+    A third leaves layers on the host, a tenth the caches.
+    """
     fa = rng.choice(["on", "on", "on", "off"])
     kv = rng.choice(["f16", "f16", "q8_0", "q4_0"]) if fa == "on" else "f16"
     ubatch = rng.choice([16, 64, 256, 512, 512, 1024, 2048, 4096])
     ctx = rng.choice([2048, 4096, 8192, 16384, 32768, 65536, 131072])
     return {
-        "ctx": ctx, "ubatch": ubatch, "batch": max(2048, ubatch), "ctk": kv, "ctv": kv, "fa": fa, "ngl": 999,
+        "ctx": ctx, "ubatch": ubatch, "batch": max(2048, ubatch), "ctk": kv, "ctv": kv, "fa": fa,
+        "ngl": rng.choice([999, 999, rng.randint(1, 48)]), "nkvo": rng.random() < 0.1,
         "n_cpu_moe": rng.choice([0, 999, rng.randint(1, 48)]), "n_parallel": rng.choice([1, 1, 4]),
     }  # fmt: skip
 
@@ -44,6 +48,7 @@ def ask(folder: Path, model: Path, case: dict[str, Any], endpoint: str | None) -
     command = [str(folder / "llama-fit-params"), "-m", str(model), "--fit-print", "on", "-fit", "off", "-nr"]
     for flag, key in flags.items():
         command += [flag, str(case[key])]
+    command += ["-nkvo"] if case["nkvo"] else []
     if endpoint:
         command += ["--rpc", endpoint]
     environment = os.environ | {"LD_LIBRARY_PATH": str(folder)}

@@ -1,6 +1,7 @@
 """Replay recorded answers of llama-fit-params: ``python benchmarks/memory/replay.py [--shared DIR] [--verbose]``.
 
-Model layouts are written hollow (full size, no weights) into a temporary folder.
+Model layouts are written hollow (full size, no weights) into a temporary folder, a few seconds each; with
+``--layouts DIR`` they are kept there.
 """
 
 from __future__ import annotations
@@ -16,23 +17,43 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from truth import TERMS, Row, compare, report
+from truth import TERMS, Row, compare, recorded, report
 
 from planner.gguf.analyze import analyze
 
 read = cache(analyze)
 
 
+def hollow(shared: Path, folder: Path, name: str) -> Path:
+    """A published layout at full size, without weights."""
+    path, zoo = folder / f"{name}.gguf", shared / "zoo"
+    if not path.exists():
+        command = [sys.executable, str(zoo / "zoo.py"), name, str(path), "--vocab", str(zoo / "vocab")]
+        subprocess.run(command, check=True, capture_output=True)
+    return path
+
+
 def layouts(shared: Path, folder: Path) -> Iterator[Row]:
     """``cases/cuda_memory.jsonl``: what the CUDA backend would allocate for six published models."""
-    for line in (shared / "cases" / "cuda_memory.jsonl").read_text().splitlines():
-        case = json.loads(line)
-        path = folder / f"{case['model']}.gguf"
-        if not path.exists():
-            zoo = shared / "zoo"
-            command = [sys.executable, str(zoo / "zoo.py"), case["model"], str(path), "--vocab", str(zoo / "vocab")]
-            subprocess.run(command, check=True, capture_output=True)
-        yield from compare(case["model"], read(str(path)), case, case["mib"], small=False)
+    for case in recorded(shared / "cases" / "cuda_memory.jsonl"):
+        model = read(str(hollow(shared, folder, case["model"])))
+        yield from compare(case["model"], model, case, case["mib"], small=False)
+
+
+def settings(shared: Path, folder: Path) -> Iterator[Row]:
+    """``cuda-b11549.jsonl``: random settings of 36 published layouts on an H200, by which the rules were found."""
+    yield from _settings("cuda-b11549.jsonl", shared, folder)
+
+
+def holdout(shared: Path, folder: Path) -> Iterator[Row]:
+    """``cuda-b11549-holdout.jsonl``: as many again."""
+    yield from _settings("cuda-b11549-holdout.jsonl", shared, folder)
+
+
+def _settings(name: str, shared: Path, folder: Path) -> Iterator[Row]:
+    for case in recorded(Path(__file__).with_name(name)):
+        model = read(str(hollow(shared, folder, case["model"])))
+        yield from compare(case["model"], model, case, case["mib"], small=False)
 
 
 def architectures(shared: Path, folder: Path) -> Iterator[Row]:
@@ -52,13 +73,15 @@ def architectures(shared: Path, folder: Path) -> Iterator[Row]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--shared", type=Path, default=Path(__file__).parents[3] / "shared")
+    parser.add_argument("--layouts", type=Path, help="folder of hollow files, e.g. the one the tests keep")
     parser.add_argument("--verbose", action="store_true", help="every figure, not only those outside the tolerance")
     args = parser.parse_args()
     outside = 0
-    with tempfile.TemporaryDirectory() as folder:
-        for source in (layouts, architectures):
+    with tempfile.TemporaryDirectory() as passing:
+        folder = args.layouts or Path(passing)
+        for source in (layouts, settings, holdout, architectures):
             print(f"== {source.__doc__ or ''}")
-            outside += report(source(args.shared, Path(folder)), verbose=args.verbose)
+            outside += report(source(args.shared, folder), verbose=args.verbose)
     return int(outside > 0)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from planner.cost.model import CostModel
@@ -68,6 +70,18 @@ def machine_of(device: str | None) -> Machine:
     return Machine(Os.LINUX, Ram(2048 * GIB), gpus=gpus)
 
 
+def label(case: dict[str, Any]) -> str:
+    """The flags of a case that matter, in words."""
+    shown = ["ctx", "ubatch", "ctk", "fa", "n_cpu_moe"]
+    shown += [key for key, usual in (("ngl", 999), ("n_parallel", 1)) if case.get(key, usual) != usual]
+    return " ".join(f"{k} {case[k]}" for k in shown if k in case) + (" nkvo" if case.get("nkvo") else "")
+
+
+def recorded(path: Path) -> list[dict[str, Any]]:
+    """Cases of a file that llama.cpp answered: with quantised caches granite-3.1-1b-a400m aborts in it."""
+    return [case for case in map(json.loads, path.read_text().splitlines()) if "mib" in case]
+
+
 def compare(
     name: str, model: Model, case: dict[str, Any], truth: dict[str, dict[str, int]], *, small: bool
 ) -> list[Row]:
@@ -76,9 +90,8 @@ def compare(
     cost = CostModel(model, machine_of(device), Tool.FIT_PARAMS)
     memory = cost.memory(settings_of(case, () if device is None else (device,)))
     ours = {d.id: d for d in memory.devices} | {"Host": memory.host}
-    flags = " ".join(f"{k} {case[k]}" for k in ("ctx", "ubatch", "ctk", "fa", "n_cpu_moe") if k in case)
     return [
-        Row(f"{name}: {flags}", where, term, mib[term], total(getattr(ours[where], term)) / MIB, small)
+        Row(f"{name}: {label(case)}", where, term, mib[term], total(getattr(ours[where], term)) / MIB, small)
         for where, mib in truth.items()
         for term in TERMS
     ]

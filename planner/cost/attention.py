@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.cost.blocks import Block, Env, fresh, inplace, matrix, norm, part
+from planner.cost.blocks import Block
+from planner.cost.draw import Env, fresh, inplace, matrix, norm, part
 from planner.cost.kv_types import row_bytes
 from planner.cost.pooled import pooled_mask
 from planner.cost.sparse import sparse_mask, top_k
@@ -87,11 +88,11 @@ def _scored(
     layer, tape = block.layer, env.tape
     cells = env.cells[layer.window] // env.n_stream
     keys, values = caches
+    if latent_cache(block):
+        values = fresh(env, 2 * env.cells[layer.window] * width_v // layer.n_head, values)
     scores = tape.op("attention scores", 4 * cells * env.n * layer.n_head, keys, tape.view(q), key=("kq", cells))
     mask = choose() if choose else env.inputs[layer.window].mask
     scores = tape.op("attention scores", scores.size, scores, mask, key=("kq", cells), inplace=True)
-    if latent_cache(block):
-        values = fresh(env, 2 * env.cells[layer.window] * width_v // layer.n_head, values)
     summed = fresh(env, 4 * width_v * env.n, values, scores)
     if "attn_v_b" in block.shapes:
         summed = fresh(env, 4 * block.shapes["attn_v_b"][1] * layer.n_head * env.n, summed, w="attn_v_b")
@@ -104,14 +105,14 @@ def grouped_query(env: Env, block: Block, x: Node) -> Node:
     layer = block.layer
     n_q, n_k, n_v = layer.n_head * layer.head_k, block.width("attn_k"), block.width("attn_v")
     gated = block.width("attn_q") == 2 * n_q
-    chosen = pooled_mask(env, block, x) if env.pool and "indexer.q_proj" in block.shapes else None
+    chosen = pooled_mask(env, block, x) if block.pool else None
     v: Node | None
     k: Node | None
     if block.width("attn_qkv"):
         n_k, n_v = layer.n_head_kv * layer.head_k, layer.n_head_kv * layer.head_v
         fused = _projected(env, block, x, "attn_qkv")
         q, k, v = (part(env, fused, n) for n in (n_q, n_k, n_v))
-        q, k = (fresh(env, node.size, node, env.positions) if env.rope else node for node in (q, k))
+        q, k = (fresh(env, node.size, node, env.positions) if env.traits.rope else node for node in (q, k))
         q, v, k = (rotated(env, block, node, which) for node, which in ((q, 0), (v, 1), (k, 0)))
         full = None
     else:
@@ -145,7 +146,7 @@ def _head_norm(env: Env, block: Block, node: Node, name: str, rows: int) -> Node
     """Optional norm, then rope, in place where the layout allows."""
     if name in block.shapes:
         node = norm(env, node, name, rows)
-    return inplace(env, node, env.positions) if env.rope else node
+    return inplace(env, node, env.positions) if env.traits.rope else node
 
 
 def latent(env: Env, block: Block, x: Node) -> Node:

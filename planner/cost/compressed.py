@@ -5,7 +5,8 @@ Mirrors ``build_attention_impl`` and what it calls (src/models/deepseek4.cpp, b1
 
 from __future__ import annotations
 
-from planner.cost.blocks import Block, Env, fresh, inplace, matrix, norm, part
+from planner.cost.blocks import Block
+from planner.cost.draw import Env, fresh, inplace, matrix, norm, part
 from planner.cost.kv_types import is_quantised, row_bytes
 from planner.cost.sparse import compressed_cells
 from planner.cost.tape import HOST, Node
@@ -119,7 +120,7 @@ def _joined_mask(env: Env, block: Block, low: Node, x: Node) -> Node:
     tape, own = env.tape, env.entries[block.layer.compress_ratio]
     raw, entries, element = env.inputs[block.layer.window].mask, _entries(env, block), 2 if env.flash_attn else 4
     if "indexer.attn_q_b" in block.shapes:
-        count = min(entries, env.n_top_k) * env.n
+        count = min(entries, env.traits.n_top_k) * env.n
         leaves = [tape.leaf("indexer top k", element * count, "zeros", given=False) for _ in range(1 + env.spare_zeros)]
         zeros = tape.op("indexer top k", element * count, *leaves, key="zeros", inplace=True)
         q = matrix(env, block.width("indexer.attn_q_b"), low, w="indexer.attn_q_b")

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from planner.cost.blocks import PLAIN_TYPES, Block, Env, fresh, inplace, matrix, norm, part
-from planner.cost.tape import Node
+from planner.cost.blocks import PLAIN_TYPES, Block
+from planner.cost.draw import Env, fresh, inplace, matrix, norm, part
+from planner.cost.tape import HOST, Node
 
 _FUSED_MAX_EXPERTS: Final = 15
 """Most experts per token that CUDA adds up in one fused step (``MOE_WEIGHTED_REDUCTION_MAX_EXPERTS``, b11434)."""
@@ -91,14 +92,15 @@ def routed(env: Env, block: Block, x: Node, routed_on: Node, early: dict[str, No
     if _fuses_shared(env, block):
         early["_shexp"] = _gated(env, block, x, "_shexp")
         tape.keep(rows, chosen)
-    out = _multiply(env, block, "ffn_down_exps", width, act, chosen)
+    raw = _multiply(env, block, "ffn_down_exps", width, act, chosen)
+    out, factors = _scaled(env, block, "ffn_down_exps", raw, chosen)
     scaled = tape.op("expert results", out.size, out, weights, key=out.key, inplace=True)
     parts = [part(env, scaled, width) for _ in range(k)]
     total = matrix(env, width, *parts[:2])
     for item in parts[2:]:
         total = inplace(env, total, item)
     if 1 < k <= _FUSED_MAX_EXPERTS:
-        tape.keep(out, weights)
+        tape.keep(raw, weights, *factors)
     tape.expand()
     return matrix(env, env.n_embd, total, w="ffn_latent_up") if block.width("ffn_latent_up") else total
 
@@ -110,7 +112,7 @@ def _route(env: Env, block: Block, x: Node) -> tuple[Node, Node, tuple[Node, ...
     if "ffn_gate_inp.bias" in block.shapes:
         logits = inplace(env, logits, w="ffn_gate_inp.bias")
     gate = inplace(env, logits)
-    probs = inplace(env, gate) if env.gate_steps > 1 else gate
+    probs = inplace(env, gate) if env.traits.gate_steps > 1 else gate
     rows = tape.view(probs)
     if "ffn_gate_tid2eid" in block.shapes:  # experts by token, not by score
         tokens = env.given("tokens", 4 * env.n)
@@ -121,7 +123,7 @@ def _route(env: Env, block: Block, x: Node) -> tuple[Node, Node, tuple[Node, ...
     order = fresh(env, 4 * n_expert * env.n, _groups(env, scores) if bias else scores)
     chosen = tape.view(order)
     weights, steps = _expert_weights(env, block, rows, chosen)
-    fused = _fused_router(n_expert) and env.n_groups <= 1 and "ffn_gate_inp.bias" not in block.shapes
+    fused = _fused_router(n_expert) and env.traits.n_groups <= 1 and "ffn_gate_inp.bias" not in block.shapes
     kept = (logits, gate, probs, rows, scores, order, chosen, *steps) if fused else ()
     return chosen, weights, kept
 
@@ -131,14 +133,14 @@ def _expert_weights(env: Env, block: Block, rows: Node, chosen: Node) -> tuple[N
     tape = env.tape
     picked = fresh(env, 4 * block.layer.n_expert_used * env.n, rows, chosen)
     steps: tuple[Node, ...] = (picked,)
-    weights = tape.view(picked) if env.normed_weights else picked
-    if env.normed_weights:
+    weights = tape.view(picked) if env.traits.normed_weights else picked
+    if env.traits.normed_weights:
         total = fresh(env, 4 * env.n, weights)
         share = inplace(env, total)
         quotient = fresh(env, picked.size, weights, share)
         steps = (picked, weights, total, share, quotient)
         weights = tape.view(quotient)
-    if env.scaled_weights:
+    if env.traits.scaled_weights:
         weights = tape.op(weights.label, picked.size, weights, key=weights.key, inplace=True)
     return weights, (*steps, weights)
 
@@ -150,12 +152,12 @@ def _fused_router(n_expert: int) -> bool:
 
 def _groups(env: Env, scores: Node) -> Node:
     """Scores with all but the best expert groups masked out, where the model routes by groups."""
-    if env.n_groups <= 1:
+    if env.traits.n_groups <= 1:
         return scores
-    tape, size = env.tape, 4 * env.n * env.n_groups
+    tape, size = env.tape, 4 * env.n * env.traits.n_groups
     best = fresh(env, 2 * size, tape.view(scores), tape.view(fresh(env, scores.size, tape.view(scores))))
     order = fresh(env, size, fresh(env, size, tape.view(best)))
-    picked = fresh(env, scores.size // env.n_groups, tape.view(scores), tape.view(order))
+    picked = fresh(env, scores.size // env.traits.n_groups, tape.view(scores), tape.view(order))
     return tape.write(fresh(env, scores.size, tape.view(scores)), picked, tape.view(order))
 
 
@@ -168,6 +170,20 @@ def _multiply(env: Env, block: Block, name: str, width: int, x: Node, chosen: No
     if f"{name}.bias" in block.shapes:
         node = inplace(env, node, chosen, w=f"{name}.bias", rows=k)
     return node
+
+
+def _scaled(env: Env, block: Block, name: str, node: Node, chosen: Node) -> tuple[Node, tuple[Node, ...]]:
+    """Results of experts whose weights have one factor per expert, and the chosen factors.
+
+    The factors are read through a view, by which the scheduler does not know them as weights.
+    """
+    if f"{name}.scale" not in block.shapes:
+        return node, ()
+    k, n_expert = block.layer.n_expert_used, block.shapes[f"{name}.scale"][0]
+    home = env.place.device if env.together(f"{name}.scale") else HOST
+    factors = env.tape.view(env.tape.stored("inputs", 4 * n_expert, home))
+    picked = fresh(env, 4 * k * env.n, env.tape.view(fresh(env, 4 * n_expert * env.n, factors)), chosen)
+    return inplace(env, node, picked, rows=k), (picked,)
 
 
 def _activated(env: Env, block: Block, x: Node, chosen: Node) -> Node:

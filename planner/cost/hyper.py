@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from planner.cost.blocks import Block, Env, fresh, inplace, matrix, norm, part
+from planner.cost.blocks import Block
+from planner.cost.draw import Env, fresh, inplace, matrix, norm, part
 from planner.cost.recurrent import convolved, rows_of
 from planner.cost.tape import Node
 
@@ -99,6 +100,7 @@ def looked_up(env: Env, block: Block, x: Node) -> Node:
 def last_row(env: Env, block: Block, x: Node, weight: Node) -> Node:
     """The last mix of the streams, ready for the output matrix."""
     tape, wide = env.tape, env.hyper * env.n_embd
+    tape.view(x)  # an output of the graph, for a draft head: nobody reads it here, so it is never freed
     if "hc_ffn_up" in block.shapes:
         flat = tape.op("activations", x.size, inplace(env, x), key=x.key, inplace=True, weight=weight, batch=env.n)
         low = inplace(env, inplace(env, matrix(env, block.width("hc_ffn_down"), tape.view(flat))))
@@ -108,7 +110,6 @@ def last_row(env: Env, block: Block, x: Node, weight: Node) -> Node:
         for _ in range(env.hyper - 1):
             row = inplace(env, row, part(env, mixed, env.n_embd))
         return inplace(env, row)
-    tape.view(x)  # an output of the graph, for a draft head: nobody reads it here, so it is never freed
     env.n = env.n_outputs
     streams = tape.view(matrix(env, wide, tape.view(x), env.outputs))
     share = matrix(env, env.hyper, fresh(env, streams.size, streams))

@@ -9,7 +9,6 @@ import struct
 from dataclasses import dataclass
 
 from planner.cost.tape import HOST
-from planner.errors import OptionError
 from planner.facts.machine import DriverModel, Gpu, Machine
 from planner.plans.settings import Settings, SplitMode
 
@@ -30,19 +29,13 @@ class Span:
 
 
 def active_devices(settings: Settings) -> tuple[str, ...]:
-    """Devices llama.cpp opens: all that are named, or only the first for split mode none.
-
-    Raises:
-        OptionError: for row and tensor split, which cut single tensors and are not mirrored.
-    """
-    if settings.split_mode in (SplitMode.ROW, SplitMode.TENSOR) and len(settings.devices) > 1:
-        raise OptionError(
-            f"split mode {settings.split_mode}",
-            expected="layer or none",
-            found="a mode that cuts every tensor over all devices",
-            advice="use --split-mode layer: row split is several times slower for experts",
-        )
+    """Devices llama.cpp opens: all that are named, or only the first for split mode none."""
     return settings.devices[:1] if settings.split_mode is SplitMode.NONE else settings.devices
+
+
+def cuts_tensors(settings: Settings) -> bool:
+    """Whether single tensors are cut over several devices: counted as whole layers by the same shares."""
+    return settings.split_mode in (SplitMode.ROW, SplitMode.TENSOR) and len(settings.devices) > 1
 
 
 def known_gpus(machine: Machine) -> dict[str, Gpu]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from planner.cost.attention import grouped_query, latent
-from planner.cost.blocks import Block, Env
+from planner.cost.blocks import Block
 from planner.cost.compressed import compressed
+from planner.cost.draw import Env
 from planner.cost.recurrent import delta_net, lightning, short_conv, state_space
 from planner.cost.tape import Node
 from planner.facts.model import AttentionKind

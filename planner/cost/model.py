@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from planner.cost import compute_buffer, overhead
 from planner.cost.graph import GraphModel, Plan
 from planner.cost.host import host_model, pins
 from planner.cost.kv_cache import KvTable
-from planner.cost.layout import Span, active_devices, known_gpus, layer_devices, spans, split_shares, used_before
-from planner.cost.shape import Shape, shape_of
+from planner.cost.layout import (
+    Span,
+    active_devices,
+    cuts_tensors,
+    known_gpus,
+    layer_devices,
+    spans,
+    split_shares,
+    used_before,
+)
+from planner.cost.shape import Shape, draft_shape, shape_of
 from planner.cost.tape import HOST
 from planner.cost.weights import Placed, WeightTable
 from planner.errors import OptionError
@@ -40,8 +51,8 @@ class CostModel:
         """Bytes per named device and on the host; without ``compute`` a cheap lower bound.
 
         Raises:
-            OptionError: a device that the machine lacks, an override to no device, a split mode or a KV
-                type that llama.cpp cannot place.
+            OptionError: a device that the machine lacks, an override to no device or a KV type that llama.cpp
+                cannot place.
         """
         self._check(settings)
         shape = shape_of(self.model, settings, self.tool)
@@ -49,14 +60,15 @@ class CostModel:
         context = self._context(settings, shape)
         work = self._compute_terms(settings, shape) if compute else {}
         cache = self._expert_cache(settings)
+        cut = cuts_tensors(settings)
         devices = tuple(
             DeviceMemory(
                 id=device,
                 total_bytes=self._gpus[device].total_bytes,
                 used_before_bytes=used_before(self._gpus[device]),
-                model=placed.terms(device),
-                context=context.get(device, ()),
-                compute=work.get(device, ()),
+                model=_told(placed.terms(device), cut=cut),
+                context=_told(context.get(device, ()), cut=cut),
+                compute=_told(work.get(device, ()), cut=cut),
                 cache=cache.get(device, ()),
                 overhead=overhead.driver_context(self._gpus[device]) if device in active_devices(settings) else (),
             )
@@ -136,12 +148,25 @@ class CostModel:
         return found
 
     def _compute_terms(self, settings: Settings, shape: Shape) -> dict[str, tuple[Term, ...]]:
+        """Compute buffers of the main context and, under MTP, of the draft context."""
+        found = self._replayed(settings, shape, draft=False)
+        if overhead.drafts(settings) and any(layer.nextn for layer in self.model.layers):
+            found = dict(found)
+            drafting = replace(settings, type_k="f16", type_v="f16")
+            for device, terms in self._replayed(drafting, draft_shape(shape), draft=True).items():
+                found[device] = found.get(device, ()) + terms
+        return found
+
+    def _replayed(self, settings: Settings, shape: Shape, *, draft: bool) -> dict[str, tuple[Term, ...]]:
         """Replays are kept: only what the graph depends on makes a new one."""
         table, layout = self._table(settings), self.spans(settings)
         piped = compute_buffer.pipelined(settings, self.model.n_layer)
-        place = (settings.override_tensor, settings.n_cpu_moe, layout, settings.kv_offload, settings.op_offload, piped)
+        placing = (settings.override_tensor, settings.n_cpu_moe, settings.kv_offload, settings.op_offload)
+        place = (layout, *placing, piped, draft)
         if place not in self._plans:
-            self._plans[place] = compute_buffer.graph_plan(self._graph, table, layout, settings, self._gpus, self.tool)
+            self._plans[place] = compute_buffer.graph_plan(
+                self._graph, table, layout, settings, self._gpus, self.tool, draft=draft
+            )
         plan = self._plans[place]
         key = (shape, plan, settings.type_k, settings.type_v, settings.swa_full, settings.kv_offload)
         if key not in self._compute:
@@ -194,3 +219,11 @@ class CostModel:
     def _checkpoints(self, settings: Settings, shape: Shape) -> tuple[Term, ...]:
         table = self._kv_table(settings.type_k, settings.type_v, shape.flash_attn, False)
         return overhead.checkpoints(settings, self.tool, table.rewindless_bytes(shape, settings))
+
+
+def _told(terms: tuple[Term, ...], *, cut: bool) -> tuple[Term, ...]:
+    """Terms as they are, or in doubt where tensors are cut: that has roundings and buffers of its own."""
+    if not cut:
+        return terms
+    detail = "tensors are cut over the devices, counted as whole layers by the same shares"
+    return tuple(replace(term, source=Source.ASSUMED, detail=f"{term.detail}; {detail}") for term in terms)

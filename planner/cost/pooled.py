@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.cost.blocks import Block, Env, fresh, inplace, matrix, norm
+from planner.cost.blocks import Block
+from planner.cost.draw import Env, fresh, inplace, matrix, norm
 from planner.cost.tape import Node
 
 
 def pooled_mask(env: Env, block: Block, x: Node) -> Callable[[], Node]:
     """Choose the best pools of cells now; returns what adds the mask of their cells where attention reads it."""
-    tape, n, pool = env.tape, env.n, env.pool
+    tape, n, pool = env.tape, env.n, block.pool
     pools = -(-env.cells[0] // pool)
     score = _scores(env, block, x, pools)
-    best = min(pools, env.n_top_k // pool)
+    best = min(pools, env.traits.n_top_k // pool)
     chosen = _index(env, best, score)
     tail = env.given("cells behind the last pool", 4 * (pool - 1) * n)
     members = env.given("cells of all pools", 4 * pool * pools)
@@ -60,10 +61,10 @@ def _scores(env: Env, block: Block, x: Node, pools: int) -> Node:
     raw = matrix(env, head, x, w="indexer.k_proj")
     packed = fresh(env, 8 * head * n, raw, _zeros(env, 4 * head * n))
     tape.write(tape.view(cache), tape.view(packed), env.given("indexer cells", 8 * n))
-    members = tape.view(env.given("cells of new pools", 4 * env.pool * pools))
-    rows = fresh(env, 4 * head * env.pool * pools, cache, members)  # any pool may be new
+    members = tape.view(env.given("cells of new pools", 4 * block.pool * pools))
+    rows = fresh(env, 4 * head * block.pool * pools, cache, members)  # any pool may be new
     pooled = fresh(env, 4 * head * pools, tape.view(rows))
-    for _ in range(env.pool - 1):
+    for _ in range(block.pool - 1):
         pooled = inplace(env, pooled, tape.view(rows))
     pooled = norm(env, inplace(env, pooled), "indexer.k_norm")
     pooled = fresh(env, pooled.size, tape.view(pooled), env.given("positions of new pools", 16 * pools))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from planner.cost.blocks import Block, Env, fresh, inplace, matrix, norm, part
+from planner.cost.blocks import Block
+from planner.cost.draw import Env, fresh, inplace, matrix, norm, part
 from planner.cost.tape import Node
 
 

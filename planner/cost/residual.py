@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from planner.cost.blocks import Block, Env, inplace, matrix, norm
+from planner.cost.blocks import Block
+from planner.cost.draw import Env, inplace, matrix, norm
 from planner.cost.experts import feed_forward, has_feed_forward, side_by_side
 from planner.cost.hyper import Widen, looked_up, mixed_in
 from planner.cost.mixers import has_mixer, mixer
@@ -62,7 +63,7 @@ def _narrowed(env: Env, block: Block, x: Node, place: str) -> tuple[Node, Widen]
 
 def _sum_of(env: Env) -> Widen:
     def widen(out: Node, x: Node) -> Node:
-        terms = (x, out) if env.residual_first else (out, x)
+        terms = (x, out) if env.traits.residual_first else (out, x)
         return env.tape.op(out.label, x.size, *terms, key=x.key, inplace=True)
 
     return widen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.facts.model import Model
 from planner.plans.settings import FlashAttn, Settings, Tool
@@ -81,3 +81,9 @@ def shape_of(model: Model, settings: Settings, tool: Tool) -> Shape:
         n_rollback=DRAFT_N_MAX if drafting and model.arch in ROLLBACK_ARCHS else 0,
         flash_attn=settings.flash_attn is not FlashAttn.OFF and model.arch not in NO_FLASH_ARCHS,
     )
+
+
+def draft_shape(shape: Shape) -> Shape:
+    """The draft context of a main context: one output per sequence, no rollback
+    (``common_base_params_to_speculative``, common/speculative.cpp, b11434)."""
+    return replace(shape, n_outputs=min(shape.n_tokens, shape.n_seq), n_rollback=0)

@@ -5,7 +5,8 @@ Mirrors ``build_attn`` with ``top_k`` (src/llama-graph.cpp, b11434).
 
 from __future__ import annotations
 
-from planner.cost.blocks import Block, Env, fresh, inplace, matrix
+from planner.cost.blocks import Block
+from planner.cost.draw import Env, fresh, inplace, matrix
 from planner.cost.kv_types import row_bytes
 from planner.cost.shape import pad
 from planner.cost.tape import Node
@@ -22,7 +23,7 @@ def top_k(env: Env, block: Block, low: Node, x: Node) -> Node:
     mask = env.indexer_mask
     keys = env.cache("indexer K copy", env.cells[layer.window] * row_bytes(env.k_type, layer.indexer_k))
     score = tape.op("indexer scores", 4 * cells * env.n, tape.view(q), keys, weights, mask)
-    best = 4 * min(cells, env.n_top_k) * env.n
+    best = 4 * min(cells, env.traits.n_top_k) * env.n
     return tape.op("indexer top k", best, tape.op("indexer top k", best, score))
 
 
@@ -31,7 +32,7 @@ def sparse_mask(env: Env, mask: Node) -> Node:
     assert env.top_k is not None
     tape = env.tape
     closed = tape.op(mask.label, mask.size, mask)
-    size = 4 * min(max(env.cells.values()) // env.n_stream, env.n_top_k) * env.n
+    size = 4 * min(max(env.cells.values()) // env.n_stream, env.traits.n_top_k) * env.n
     leaves = [tape.leaf("indexer top k", size, "zeros", given=False) for _ in range(1 + env.spare_zeros)]
     zeros = tape.op("indexer top k", size, *leaves, key="zeros", inplace=True)
     opened = tape.write(tape.view(closed), tape.view(zeros), tape.view(env.top_k))

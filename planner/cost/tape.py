@@ -13,8 +13,7 @@ HOST: Final = "CPU"
 """Id of host memory, as llama.cpp names the device."""
 
 OP_OFFLOAD_MIN_BATCH: Final = 32
-"""Batches from here on are computed on a GPU though the weight is on the host
-(``GGML_OP_OFFLOAD_MIN_BATCH``, #18535)."""
+"""Batches from here on go to a GPU though the weight is on the host (``GGML_OP_OFFLOAD_MIN_BATCH``, #18535)."""
 
 
 class Kind(Enum):
@@ -108,7 +107,7 @@ class Tape:
         return self._offload if offloaded and self._offload else weight.home
 
     def view(self, source: Node, *, size: int = 0, span: int = 0) -> Node:
-        """A reshape or permutation, or a part of ``size`` bytes; strided over the whole tensor without a ``span``."""
+        """A reshape or permutation; a part of ``size`` bytes is strided over all of it unless it has a ``span``."""
         node = Node(Kind.VIEW, source.label, size or source.size, (source,), ("view", size or source.size))
         node.span = span or source.span
         node.root = source.root or source

@@ -74,7 +74,7 @@ class Layer:
         window: ``n_swa`` for SWA and CHUNKED layers, else 0.
         indexer_k, indexer_v: elements of a sparse-attention indexer's own cache per token.
         state_r, state_s: recurrent state elements per sequence (f32): convolution and scan state.
-        compress_ratio: for COMPRESSED layers, tokens per compressed entry (0: none).
+        compress_ratio: tokens per compressed entry (COMPRESSED layers) or per pool of an indexer (0: none).
         nextn: True for a multi-token-prediction block, skipped unless MTP runs.
         nextn_cached: such a block whose cache the main context allocates even without MTP.
     """

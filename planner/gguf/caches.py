@@ -14,7 +14,7 @@ from planner.facts.model import AttentionKind, Layer
 from planner.gguf.architectures import BOTH, NEXTN_CACHED, NO_CACHE, ONE_FUNCTION_PER_BLOCK, RECURRENT
 from planner.gguf.attention import Sliding, lookup_state, recurrent_blocks, sliding, state_sizes
 from planner.gguf.hyperparams import Hparams, Keys
-from planner.gguf.indexers import indexer_widths
+from planner.gguf.indexers import indexer_widths, pool_ratios
 
 _GEMMA3N_KV_LAYERS: Final = 20
 """``n_layer_kv_from_start``, src/models/gemma3n.cpp."""
@@ -37,6 +37,10 @@ def build_layers(keys: Keys, hp: Hparams) -> tuple[Layer, ...]:
         layers = _compress(keys, hp, layers)
     blocks, history = lookup_state(keys, hp)
     layers = tuple(replace(x, state_r=x.state_r + history) if x.index in blocks else x for x in layers)
+    layers = tuple(
+        replace(x, compress_ratio=ratio) if ratio and x.kind is not AttentionKind.RECURRENT else x
+        for x, ratio in zip(layers, pool_ratios(keys, hp), strict=True)
+    )
     widths = indexer_widths(keys, hp, layers)
     return tuple(
         replace(x, indexer_k=k, indexer_v=v) if k or v else x for x, (k, v) in zip(layers, widths, strict=True)

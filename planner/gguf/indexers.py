@@ -78,9 +78,15 @@ def _pooled(keys: Keys, hp: Hparams, layers: tuple[Layer, ...]) -> Widths:
 def _block_pooled(keys: Keys, hp: Hparams, layers: tuple[Layer, ...]) -> Widths:
     """qwen4exp: key and pooled key side by side where the file gives a compress ratio."""
     head = keys.required("attention.indexer.key_length")
-    ratios = keys.per_layer("attention.compress_ratios", hp.n_layer_all) or (0,)
-    rows = 2 if any(ratios) else 1
+    rows = 2 if any(pool_ratios(keys, hp)) else 1
     return tuple((rows * head, 0) if not x.nextn and x.kind is not AttentionKind.RECURRENT else (0, 0) for x in layers)
+
+
+def pool_ratios(keys: Keys, hp: Hparams) -> tuple[int, ...]:
+    """qwen4exp: cells per pool that the indexer of each block scores, 0 for blocks that attend to all cells
+    (src/models/qwen4exp.cpp)."""
+    none = (0,) * hp.n_layer_all
+    return keys.per_layer("attention.compress_ratios", hp.n_layer_all) or none if keys.arch == "qwen4exp" else none
 
 
 def _compressed(keys: Keys, hp: Hparams, layers: tuple[Layer, ...]) -> Widths:

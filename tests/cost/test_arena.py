@@ -50,3 +50,12 @@ def test_live_blocks_never_overlap(sizes: list[int], random: object) -> None:
         ends = sorted((offset, offset + n) for offset, n in live)
         assert all(end <= start for (_, end), (start, _) in pairwise(ends))
         assert arena.peak >= ends[-1][1]
+
+
+def test_an_empty_block_inside_a_live_one_keeps_neighbours_apart() -> None:
+    arena = Arena(1)
+    a, b, c = arena.take(10), arena.take(10), arena.take(10)
+    arena.give(b + 5, 0)  # a tensor of no size whose address is inside b
+    for block in (a, c, b):
+        arena.give(block, 10)
+    assert arena.take(30) != 0  # the holes of b and of its neighbours have not become one

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from planner.cost.layout import Span, active_devices, layer_devices, spans, split_shares, used_before
+from planner.cost.layout import Span, active_devices, cuts_tensors, layer_devices, spans, split_shares, used_before
 from planner.cost.tape import HOST
-from planner.errors import OptionError
 from planner.plans.settings import SplitMode
 from planner.units import GIB
 from tests.builders import make_gpu, make_machine, make_settings
@@ -56,9 +55,10 @@ def test_split_mode_none_uses_the_first_device() -> None:
 
 
 @pytest.mark.parametrize("mode", [SplitMode.ROW, SplitMode.TENSOR])
-def test_modes_that_cut_tensors_are_refused(mode: SplitMode) -> None:
-    with pytest.raises(OptionError, match="split mode"):
-        active_devices(make_settings(devices=TWO, split_mode=mode))
+def test_modes_that_cut_tensors_open_all_devices(mode: SplitMode) -> None:
+    assert active_devices(make_settings(devices=TWO, split_mode=mode)) == TWO
+    assert cuts_tensors(make_settings(devices=TWO, split_mode=mode))
+    assert not cuts_tensors(make_settings(devices=ONE, split_mode=mode))
 
 
 def test_spans_join_neighbours_and_keep_the_output() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.layout import layer_devices, spans
-from planner.cost.tape import HOST
+from planner.cost.layout import HOST, layer_devices, spans
 from planner.cost.weights import WeightTable
 from planner.facts.model import Model, Role, Tensor
 from planner.plans.memory import total
@@ -102,3 +102,13 @@ def test_nothing_is_lost_or_counted_twice(n_gpu_layers: int, n_cpu_moe: int, n_d
     model = make_model(6)
     devices = tuple(f"CUDA{i}" for i in range(n_devices))
     assert sum(placed(model, n_gpu_layers, n_cpu_moe, *devices).values()) == model.file_bytes
+
+
+@pytest.mark.parametrize("n_cpu_moe", range(5))
+def test_weights_that_are_not_with_their_block(n_cpu_moe: int) -> None:
+    table = WeightTable(make_model(), ((r"blk\.0\.attn_q\.", "CPU"),))
+    named = [dict(table.elsewhere(i, "CUDA0", n_cpu_moe)) for i in range(4)]
+    assert ["ffn_up_exps" in n for n in named] == [i < n_cpu_moe for i in range(4)]
+    assert ["attn_q" in n for n in named] == [True, False, False, False]
+    assert {device for n in named for device in n.values()} <= {"CPU"}
+    assert table.elsewhere(1, "CPU", n_cpu_moe) == ()

@@ -1,0 +1,111 @@
+"""What a graph needs to know of a model as a whole: numbers of its header, and the few facts only its name tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from planner.cost.blocks import Block
+from planner.facts.model import AttentionKind, Model, Role
+
+_NO_MIXED_ARCHS: Final = frozenset(("cogvlm", "deepseek4", "granite-switch", "eagle3", "dflash", "gemma4-assistant"))
+"""Architectures without a graph for token and embedding rows in one batch (``llm_arch_supports_mixed_batch``,
+src/llama-arch.cpp, b11434)."""
+
+_RESIDUAL_FIRST_ARCHS: Final = frozenset(("jamba", "lfm2", "lfm2moe"))
+"""Architectures that add a block's output to the residual, not the other way round (src/models/*.cpp, b11434)."""
+
+_NO_ROPE_ARCHS: Final = frozenset(("jamba", "nemotron_h", "nemotron_h_moe", "kimi-linear", "kimi-k3", "glm5-next"))
+"""Architectures without rotary positions (``llama_model_rope_type``, src/llama-model.cpp, b11434)."""
+
+_NORMED_WEIGHTS_ARCHS: Final = frozenset(
+    (
+        "arctic", "dbrx", "ernie4_5-moe", "gemma4", "granite", "granitehybrid", "granitemoe", "granite_swa", "grok",
+        "grovemoe", "hunyuan-moe", "kimi-linear", "lfm2moe", "llama", "maple", "mellum", "mimo2", "minimax-01",
+        "minimax-m2", "mistral3", "phimoe", "qwen35moe", "qwen3moe", "qwen3next", "qwen3vlmoe", "qwen4exp", "rnd1",
+        "smallthinker",
+    )
+)  # fmt: skip
+"""Architectures that always make expert weights sum to one; others do as ``expert_weights_norm`` says
+(``build_moe_ffn`` calls in src/models/*.cpp, b11434)."""
+
+_SQRT_SOFTPLUS: Final = 4
+"""``LLAMA_EXPERT_GATING_FUNC_TYPE_SQRT_SOFTPLUS`` (src/llama-hparams.h, b11434)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Facts about all blocks.
+
+    Args:
+        head_bytes: of the output matrix, or of the embedding that stands in for it.
+        lookup_width: elements per token gathered from per-layer or n-gram tables on the host; 0 without such tables.
+        hyper: parallel residual streams (hyper-connections), else 1.
+        indexed: MLA blocks choose cells by an indexer.
+        pool: cells that an indexer scores together; 0 without such an indexer.
+        ratios: tokens per compressed entry.
+        gate_steps: of the router's activation: one, or a root after a softplus.
+        mixed: there is a branch for token and embedding rows in one batch.
+        scaled_embedding: embedding rows are multiplied by a constant.
+        normed_weights, scaled_weights: weights of the chosen experts are made to sum to one, then scaled.
+        residual_first: a residual sum is written over the residual, not over what is added.
+        rope: Q and K are rotated by position.
+        rough: steps that are known to move large tensors to places of their own (see benchmarks/memory/README.md).
+    """
+
+    n_embd: int
+    n_vocab: int
+    head_bytes: int
+    n_top_k: int
+    n_groups: int
+    lookup_width: int
+    hyper: int
+    indexed: bool
+    pool: int
+    ratios: tuple[int, ...]
+    gate_steps: int
+    mixed: bool
+    scaled_embedding: bool
+    normed_weights: bool
+    scaled_weights: bool
+    residual_first: bool
+    rope: bool
+    rough: bool
+
+
+def traits_of(model: Model, blocks: Sequence[Block]) -> Traits:
+    header, arch = dict(model.metadata), model.arch
+    outside = {tensor.name: tensor.n_bytes for tensor in model.tensors if tensor.layer is None}
+
+    def number(key: str) -> int:
+        value = header.get(f"{arch}.{key}")
+        return value if isinstance(value, int) else 0
+
+    compressed = {b.layer.compress_ratio for b in blocks if b.layer.kind is AttentionKind.COMPRESSED}
+    return Traits(
+        n_embd=model.n_embd,
+        n_vocab=model.n_vocab,
+        head_bytes=outside.get("output.weight") or outside.get("token_embd.weight", 0),
+        n_top_k=number("attention.indexer.top_k"),
+        n_groups=number("expert_group_count"),
+        lookup_width=_lookup_width(model, blocks),
+        hyper=max(number("hyper_connection.count"), 1),
+        indexed=any(b.layer.indexer_k and b.layer.kind is AttentionKind.MLA for b in blocks),
+        pool=max(b.pool for b in blocks),
+        ratios=tuple(sorted(compressed - {0})),
+        gate_steps=1 + (number("expert_gating_func") == _SQRT_SOFTPLUS),
+        mixed=arch not in _NO_MIXED_ARCHS,
+        scaled_embedding=header.get(f"{arch}.embedding_scale") not in (None, 0.0),
+        normed_weights=bool(header.get(f"{arch}.expert_weights_norm")) or arch in _NORMED_WEIGHTS_ARCHS,
+        scaled_weights=header.get(f"{arch}.expert_weights_scale") not in (None, 0.0, 1.0),
+        residual_first=arch in _RESIDUAL_FIRST_ARCHS,
+        rope=arch not in _NO_ROPE_ARCHS,
+        rough=bool(compressed) or any(b.pool or "ssm_d" in b.shapes for b in blocks),
+    )
+
+
+def _lookup_width(model: Model, blocks: Sequence[Block]) -> int:
+    table = next((t for t in model.tensors if t.layer is None and t.role is Role.LOOKUP), None)
+    gathered = next((b.shapes["ple_key"][0] for b in blocks if "ple_key" in b.shapes), None)
+    return gathered or (table.shape[0] if table else 0)
