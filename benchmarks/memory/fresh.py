@@ -42,7 +42,7 @@ def random_case(rng: random.Random) -> dict[str, Any]:
 
 
 def ask(folder: Path, model: Path, case: dict[str, Any], endpoint: str | None) -> dict[str, dict[str, int]]:
-    """llama-fit-params' rows: device → term → MiB."""
+    """llama-fit-params' rows: device → term → MiB; none where llama.cpp itself aborts."""
     flags = {"-c": "ctx", "-ub": "ubatch", "-b": "batch", "-ctk": "ctk", "-ctv": "ctv", "-fa": "fa", "-ngl": "ngl"}
     flags |= {"-ncmoe": "n_cpu_moe", "-np": "n_parallel"}
     command = [str(folder / "llama-fit-params"), "-m", str(model), "--fit-print", "on", "-fit", "off", "-nr"]
@@ -52,7 +52,11 @@ def ask(folder: Path, model: Path, case: dict[str, Any], endpoint: str | None) -
     if endpoint:
         command += ["--rpc", endpoint]
     environment = os.environ | {"LD_LIBRARY_PATH": str(folder)}
-    result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if result.returncode < 0:
+        print(f"llama.cpp ended by signal {-result.returncode}: {model.stem} {case}")
+        return {}
+    result.check_returncode()
     rows = [line.split() for line in result.stdout.splitlines()]
     return {row[0]: dict(zip(TERMS, map(int, row[1:]), strict=True)) for row in rows if len(row) == 4}
 
@@ -91,7 +95,8 @@ def main() -> int:
         for i in range(args.n):
             path, case = args.models[i % len(args.models)], random_case(rng)
             truth = ask(args.llama, path, case, endpoint)
-            rows += compare(path.stem, read(str(path)), case, truth, small=False)
+            if truth:
+                rows += compare(path.stem, read(str(path)), case, truth, small=False)
     return int(report(rows, verbose=args.verbose) > 0)
 
 

@@ -88,18 +88,22 @@ def routed(env: Env, block: Block, x: Node, routed_on: Node, early: dict[str, No
         narrow = matrix(env, block.width("ffn_latent_down"), x, w="ffn_latent_down")
     rows = tape.view(narrow)
     tape.keep(*kept)
+    first = env.traits.weights_first
+    if first:
+        repeated = fresh(env, 4 * k * env.n_embd * env.n, rows)
+        rows = inplace(env, repeated, weights, rows=k)
     act = _activated(env, block, rows, chosen)
     if _fuses_shared(env, block):
         early["_shexp"] = _gated(env, block, x, "_shexp")
         tape.keep(rows, chosen)
     raw = _multiply(env, block, "ffn_down_exps", width, act, chosen)
     out, factors = _scaled(env, block, "ffn_down_exps", raw, chosen)
-    scaled = tape.op("expert results", out.size, out, weights, key=out.key, inplace=True)
+    scaled = out if first else tape.op("expert results", out.size, out, weights, key=out.key, inplace=True)
     parts = [part(env, scaled, width) for _ in range(k)]
     total = matrix(env, width, *parts[:2])
     for item in parts[2:]:
         total = inplace(env, total, item)
-    if 1 < k <= _FUSED_MAX_EXPERTS:
+    if 1 < k <= _FUSED_MAX_EXPERTS and not first:
         tape.keep(raw, weights, *factors)
     tape.expand()
     return matrix(env, env.n_embd, total, w="ffn_latent_up") if block.width("ffn_latent_up") else total

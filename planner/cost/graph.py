@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from planner.cost.blocks import Block, Place
 from planner.cost.draw import Env, Inputs
@@ -19,14 +20,14 @@ from planner.cost.traits import traits_of
 from planner.facts.model import AttentionKind, Model
 from planner.plans.settings import Settings
 
-_PINNED_BELOW = 32
+_PINNED_BELOW: Final = 32
 """Batches below this run every norm on its block's device, whatever is on the host (``graph_get_cb``)."""
 
-_REPEATS = 2
+_REPEATS: Final = 2
 """How often two kinds of blocks meet until memory repeats: with all blocks 4 of 1,704 recorded figures move, at
 three times the time (benchmarks/memory/README.md)."""
 
-_V_ROTATION = 4 * 64 * 64
+_V_ROTATION: Final = 4 * 64 * 64
 """Rotation matrix of a quantised V cache, f32."""
 
 

@@ -30,6 +30,10 @@ _NORMED_WEIGHTS_ARCHS: Final = frozenset(
 """Architectures that always make expert weights sum to one; others do as ``expert_weights_norm`` says
 (``build_moe_ffn`` calls in src/models/*.cpp, b11434)."""
 
+_WEIGHTS_FIRST_ARCHS: Final = frozenset(("llama4",))
+"""Architectures whose router weights multiply the input of experts (``weight_before_ffn`` in ``build_moe_ffn``,
+src/llama-graph.cpp, b11434)."""
+
 _SQRT_SOFTPLUS: Final = 4
 """``LLAMA_EXPERT_GATING_FUNC_TYPE_SQRT_SOFTPLUS`` (src/llama-hparams.h, b11434)."""
 
@@ -49,6 +53,7 @@ class Traits:
         mixed: there is a branch for token and embedding rows in one batch.
         scaled_embedding: embedding rows are multiplied by a constant.
         normed_weights, scaled_weights: weights of the chosen experts are made to sum to one, then scaled.
+        weights_first: the weights multiply what experts read, not their results.
         residual_first: a residual sum is written over the residual, not over what is added.
         rope: Q and K are rotated by position.
         rough: steps that are known to move large tensors to places of their own (see benchmarks/memory/README.md).
@@ -69,6 +74,7 @@ class Traits:
     scaled_embedding: bool
     normed_weights: bool
     scaled_weights: bool
+    weights_first: bool
     residual_first: bool
     rope: bool
     rough: bool
@@ -99,6 +105,7 @@ def traits_of(model: Model, blocks: Sequence[Block]) -> Traits:
         scaled_embedding=header.get(f"{arch}.embedding_scale") not in (None, 0.0),
         normed_weights=bool(header.get(f"{arch}.expert_weights_norm")) or arch in _NORMED_WEIGHTS_ARCHS,
         scaled_weights=header.get(f"{arch}.expert_weights_scale") not in (None, 0.0, 1.0),
+        weights_first=arch in _WEIGHTS_FIRST_ARCHS,
         residual_first=arch in _RESIDUAL_FIRST_ARCHS,
         rope=arch not in _NO_ROPE_ARCHS,
         rough=bool(compressed) or any(b.pool or "ssm_d" in b.shapes for b in blocks),

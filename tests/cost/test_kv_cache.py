@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.cost.kv_cache import KvTable
-from planner.cost.layout import HOST, layer_devices, spans
+from planner.cost.layout import layer_devices, spans
 from planner.cost.shape import shape_of
+from planner.cost.tape import HOST
 from planner.facts.model import AttentionKind, Layer
 from planner.plans.settings import FlashAttn, Settings, Tool
 from planner.units import MIB

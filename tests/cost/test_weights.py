@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.cost.layout import HOST, layer_devices, spans
+from planner.cost.layout import layer_devices, spans
+from planner.cost.tape import HOST
 from planner.cost.weights import WeightTable
 from planner.facts.model import Model, Role, Tensor
 from planner.plans.memory import total

@@ -36,10 +36,9 @@ def context_bytes(
 def layer_bytes(x: Layer, cells: int, n_ubatch: int, k: float, v: float, v_width: int) -> float:
     own = pad256(min(cells, x.window + n_ubatch)) if x.window else cells
     width = (v_width or x.n_embd_v) if x.n_embd_v else 0
-    index_cells = (
-        pad256(-(-cells // x.compress_ratio)) if x.kind is AttentionKind.COMPRESSED and x.compress_ratio else cells
-    )
-    packed = index_cells * x.n_embd_k * k if x.kind is AttentionKind.COMPRESSED and x.compress_ratio else 0.0
+    packs = x.kind is AttentionKind.COMPRESSED and x.compress_ratio > 0
+    index_cells = pad256(-(-cells // x.compress_ratio)) if packs else cells
+    packed = index_cells * x.n_embd_k * k if packs else 0.0
     return (
         own * (x.n_embd_k * k + width * v)
         + packed

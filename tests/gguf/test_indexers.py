@@ -51,3 +51,8 @@ NO, K = (0, 0), (8, 0)
 )
 def test_indexers(keys, arch: str, values: dict[str, Any], expected: list[tuple[int, int]]) -> None:
     assert widths(keys, arch, values) == expected
+
+
+def test_pooling_blocks_know_how_many_cells_they_pool(keys) -> None:
+    made = keys("qwen4exp", {INDEX: 8, RATIOS: [0, 0, 0, 4]})
+    assert [x.compress_ratio for x in build_layers(made, load(made, nextn_present=True))] == [0, 0, 0, 4]
