@@ -10,11 +10,11 @@ head and the disk keep their rates.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from math import ceil, prod
+from dataclasses import dataclass, fields
+from math import ceil
 from typing import Final, NamedTuple
 
-from planner.cost import rates
+from planner.cost import drafting, rates
 from planner.cost.kv_types import is_quantised, row_bytes
 from planner.cost.layer_blocks import Block, blocks_of
 from planner.cost.layer_times import LayerTimes
@@ -65,6 +65,12 @@ class Costs:
     def total(self) -> float:
         return self.ram + self.gpu + self.pcie + self.disk + self.compute
 
+    def per(self, tokens: float) -> Costs:
+        """The share of one of ``tokens``."""
+        if tokens == 1.0:
+            return self
+        return Costs(*(getattr(self, field.name) / tokens for field in fields(self)))
+
     def largest(self) -> Resource:
         return max(Resource, key=lambda resource: getattr(self, resource.value))
 
@@ -83,7 +89,7 @@ class SpeedModel:
         head = [t for t in model.tensors if t.name in ("output.weight", "token_embd.weight")]
         output = next((t for t in head if t.name == "output.weight"), head[0] if head else None)
         self._head_bytes = output.n_bytes if output else 0
-        self._head_params = prod(output.shape) if output else 0
+        self._draft_bytes = self._head_bytes + drafting.block_bytes(model)
 
     def speed(
         self, settings: Settings, layer_map: tuple[str, ...], host_share: tuple[float, ...], resident: float
@@ -123,34 +129,38 @@ class SpeedModel:
     def _decode(self, settings: Settings, groups: tuple[Group, ...], output: str, resident: float) -> Costs:
         """Seconds per answered token at the depth of the middle of the answer."""
         depth = self.workload.prompt_tokens + self.workload.answer_tokens // 2
+        tokens = drafting.pass_tokens(settings)
         timed_bytes, host_bytes, crossings, costs = 0.0, 0.0, 0, Costs()
         for block, device, share, n in groups:
             cells = min(depth, block.window) if block.window else depth
-            on_host = block.active_bytes if device == HOST else block.expert_bytes * block.used * share
-            on_gpu = block.active_bytes - on_host
+            experts = block.expert_bytes * (block.used if tokens == 1 else touched_share(block.used, tokens))
+            read = block.dense_bytes + experts
+            on_host = read if device == HOST else experts * share
             seconds = self._layers.block(block, device, share, settings, offload=False).decode_s
             if seconds is not None:
+                seconds *= read / block.active_bytes
                 timed_bytes += n * on_host
                 costs.measured += n * seconds
-                part = on_host / block.active_bytes
+                part = on_host / read
                 costs.ram += n * seconds * part
                 costs.gpu += n * seconds * (1.0 - part)
             elif device != HOST:
                 crossings += n * (on_host > 0)
-                costs.gpu += n * (on_gpu / self._vram(device) + rates.LAYER_S)
+                costs.gpu += n * ((read - on_host) / self._vram(device) + rates.LAYER_S)
             host_bytes += n * on_host
             if device == HOST or not settings.kv_offload:
                 host_bytes += n * cells * _row(settings, block, quantised=1.0)
             else:
                 costs.gpu += n * cells * _row(settings, block, rates.QUANTISED_CACHE_COST) / self._vram(device)
+        heads = self._head_bytes + self._draft_bytes * (tokens - 1)
         if output == HOST:
-            host_bytes += self._head_bytes
+            host_bytes += heads
         else:
-            costs.gpu += self._head_bytes / self._vram(output)
+            costs.gpu += heads / self._vram(output) + rates.LAYER_S * (tokens - 1)
         costs.pcie = crossings * rates.CROSSING_S
         costs.ram += (host_bytes - timed_bytes) / (self.rates.ram.value * rates.RAM_SHARE * self._threads(settings))
         costs.disk = host_bytes * (1.0 - resident) / self.rates.disk.value
-        return costs
+        return costs.per(drafting.accepted_tokens(settings))
 
     def _threads(self, settings: Settings) -> float:
         """Share of the RAM rate that the threads reach."""

@@ -25,7 +25,9 @@ def emptiest(candidate: Candidate) -> int:
 
 def combination(settings: Settings) -> tuple[object, ...]:
     """What compute buffers depend on most, besides the context and the rung."""
-    return settings.devices, settings.n_ubatch, settings.type_k, settings.type_v
+    return (
+        settings.devices, settings.n_ubatch, settings.type_k, settings.type_v, settings.op_offload, settings.spec_type,
+    )  # fmt: skip
 
 
 def healthy(found: list[Candidate]) -> list[Candidate]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.cost import rates
+from planner.cost import drafting, rates
 from planner.cost.evaluate import Evaluator, host_expert_shares
 from planner.cost.model import CostModel
 from planner.cost.speed import touched_share
@@ -151,3 +151,16 @@ def test_reading_from_disk_costs_what_ram_lacks() -> None:
     full, paged = price.candidate(settings, ()), short.candidate(settings, ())
     assert (full.verdict, paged.verdict) == ("fits", "pages")
     assert paged.speed.decode_tps.mid < full.speed.decode_tps.mid
+
+
+def test_a_drafted_pass_reads_more_experts_and_yields_two_tokens() -> None:
+    price = evaluator()
+    one, drafted = (
+        price.candidate(make_settings(n_cpu_moe=4, spec_type=kind), ()).speed.decode_tps.mid
+        for kind in (None, "draft-mtp")
+    )
+    on_gpu = 4 * (ATTENTION + ROUTER + CACHE) + 4 * HEAD
+    experts = 4 * EXPERTS * touched_share(2 / 8, 4)
+    expected = on_gpu / (VRAM * rates.VRAM_SHARE) + experts / (RAM * rates.RAM_SHARE) + 7 * rates.LAYER_S
+    assert 1 / drafted == pytest.approx((expected + 4 * rates.CROSSING_S) / drafting.ACCEPTED_TOKENS)
+    assert one != drafted
