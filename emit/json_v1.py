@@ -9,9 +9,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from emit.json_model import ModelDetailV1, model_shape
-from emit.json_plan import plan_shape
-from emit.json_plan_shape import PlanV1
 from planner.facts.model import Model
 from planner.plans.plan import Plan
 
@@ -22,18 +19,25 @@ def plan_json(plan: Plan) -> str:
     Raises:
         EngineError: this llama.cpp cannot do what the settings ask.
     """
+    from emit.json_plan import plan_shape
+
     optional = set() if plan.lint is not None else {"source", "lint"}
     return _text(plan_shape(plan), optional)
 
 
 def model_json(model: Model) -> str:
     """``moeplan.model/1``, ending with a newline."""
+    from emit.json_model import model_shape
+
     return _text(model_shape(model), set())
 
 
 def schemas() -> dict[str, dict[str, Any]]:
     """JSON Schemas by schema name, as shipped in ``docs/schema``."""
     from pydantic import TypeAdapter
+
+    from emit.json_model import ModelDetailV1
+    from emit.json_plan_shape import PlanV1
 
     adapters: dict[str, TypeAdapter[Any]] = {
         "moeplan.plan/1": TypeAdapter(PlanV1),
