@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +20,8 @@ def write_file(path: str, text: str, keep: tuple[str | None, ...] = ()) -> None:
     Raises:
         OutputError: it is one of ``keep``, no regular file, or cannot be written.
     """
+    import tempfile
+
     target = Path(path)
     try:
         if any(name is not None and target.exists() and Path(name).exists() and target.samefile(name) for name in keep):
@@ -49,15 +50,19 @@ def _umask() -> int:
 
 
 def text_of(path: str, kind: type[MoeplanError]) -> str:
-    """The text of a small file that a user named. Raises ``kind``."""
+    """The text of a small regular file that a user named. Raises ``kind``.
+
+    A file whose size is 0 is not opened: reading ``/proc/kmsg``, which has that size, never ends.
+    """
     file = Path(path)
     try:
         if not file.is_file():
             found = "a folder or device" if file.exists() else "nothing there"
             raise kind(path, expected="a file", found=found)
-        if file.stat().st_size > MAX_JSON_BYTES:
-            raise kind(path, expected=f"at most {MAX_JSON_BYTES} bytes", found=str(file.stat().st_size))
-        return file.read_text(encoding="utf-8")
+        size = file.stat().st_size
+        if size > MAX_JSON_BYTES:
+            raise kind(path, expected=f"at most {MAX_JSON_BYTES} bytes", found=str(size))
+        return file.read_text(encoding="utf-8") if size else ""
     except OSError as error:
         raise kind(path, found=error.strerror or str(error)) from error
     except UnicodeDecodeError as error:
