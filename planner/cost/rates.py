@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from math import log2
 from typing import Final
 
+from planner.cost.known_cpus import known_cpu
+from planner.cost.known_gpus import KnownGpu, known_gpu
+from planner.facts import pcie
 from planner.facts.machine import Backend, Cpu, Disk, Gpu, Machine
 from planner.facts.reading import Reading, Source
 from planner.plans.settings import LoadMode, Settings
@@ -70,6 +73,10 @@ UNPACKED_SHARE: Final = 0.7
 
 OTHER_CORE_FLOPS: Final = 1e10
 
+READ_SHARE: Final = 0.8
+"""Share of the channels' theoretical rate that reading on all cores reaches: 598 of 614 GB/s (EPYC 9355, OCCT) and
+64 of 96 GB/s (Ryzen 7 7800X3D, one chiplet) are published; between the two."""
+
 ASSUMED_RAM_BPS: Final = 50e9
 """Dual-channel DDR4-3200 is 51.2 GB/s in theory."""
 
@@ -111,23 +118,60 @@ def _assumed(value: float, why: str) -> Reading:
     return Reading(value, Source.ASSUMED, why)
 
 
-def _gpu_rates(gpu: Gpu, ram: Reading) -> GpuRates:
-    memory = gpu.memory_bps or (
-        Reading(ram.value, ram.source, "shares RAM") if gpu.unified else _assumed(ASSUMED_VRAM_BPS, "not reported")
-    )
-    pinned = gpu.h2d_pinned_bps or (
-        Reading(ram.value, ram.source, "shares RAM")
-        if gpu.unified
-        else _assumed(ASSUMED_PINNED_BPS, "link not reported")
-    )
+def _gpu_rates(gpu: Gpu, ram: Reading, cpu: Cpu) -> GpuRates:
+    known = None
+    if not (gpu.memory_bps and gpu.f16_flops and gpu.h2d_pinned_bps):
+        known = known_gpu(gpu.name, gpu.total_bytes)
+    shared = Reading(ram.value, ram.source, "shares RAM") if gpu.unified else None
+    memory = gpu.memory_bps or _published(known) or shared or _assumed(ASSUMED_VRAM_BPS, "not reported")
+    pinned = gpu.h2d_pinned_bps or shared or _link(known, cpu)
     share = 1.0 if gpu.backend is not Backend.CUDA else PAGEABLE_SHARE
     pageable = gpu.h2d_pageable_bps or _assumed(pinned.value * share, f"{share:g} of the pinned rate")
-    f16 = gpu.f16_flops or _assumed(memory.value * FLOPS_PER_BYTE, f"{FLOPS_PER_BYTE:g} FLOP per byte of VRAM rate")
-    return GpuRates(memory, pinned, pageable, f16)
+    return GpuRates(memory, pinned, pageable, gpu.f16_flops or _multiplies(known, memory))
+
+
+def _published(known: KnownGpu | None) -> Reading | None:
+    if known is None or known.memory_bps is None:
+        return None
+    return _assumed(known.memory_bps, f"{known.name}: {known.memory_bps / 1e9:,.4g} GB/s published")
+
+
+def _multiplies(known: KnownGpu | None, memory: Reading) -> Reading:
+    if known is not None and known.f16_flops is not None:
+        return _assumed(known.f16_flops, f"{known.name}: {known.f16_flops / 1e12:,.4g} TFLOP/s published")
+    return _assumed(memory.value * FLOPS_PER_BYTE, f"{FLOPS_PER_BYTE:g} FLOP per byte of VRAM rate")
+
+
+def _link(known: KnownGpu | None, cpu: Cpu) -> Reading:
+    """The connector of the card at the generation that both it and the processor know."""
+    if known is None or known.pcie is None:
+        return _assumed(ASSUMED_PINNED_BPS, "link not reported")
+    generation, lanes = known.pcie
+    host = known_cpu(cpu.name)
+    found = pcie.pinned(min(generation, host.pcie) if host else generation, lanes)
+    return _assumed(found.value, f"{known.name}: {found.method}") if found else _assumed(ASSUMED_PINNED_BPS, "no link")
+
+
+def _ram_rate(machine: Machine) -> Reading:
+    """Measured or stated; else by the processor's memory channels; else a flat figure."""
+    if machine.ram.read_bps:
+        return machine.ram.read_bps
+    known = known_cpu(machine.cpu.name, machine.cpu.physical_cores)
+    if known is None:
+        return _assumed(ASSUMED_RAM_BPS, "not measured")
+    full = known.theoretical_bps
+    method = (
+        f"{known.name}: {known.channels} channels of {known.mega_transfers:,} MT/s,"
+        f" {READ_SHARE:g} of {full / 1e9:,.4g} GB/s"
+    )
+    return _assumed(full * READ_SHARE, method)
 
 
 def _core_flops(cpu: Cpu) -> Reading:
     name = next((isa for isa in CORE_FLOPS if isa in cpu.isa), None)
+    known = None if cpu.isa else known_cpu(cpu.name)
+    if known is not None:
+        return _assumed(CORE_FLOPS[known.isa], f"one core with {known.isa}, by its name")
     if name is None:
         return _assumed(OTHER_CORE_FLOPS, "no known vector extension")
     return _assumed(CORE_FLOPS[name], f"one core with {name}")
@@ -154,14 +198,13 @@ def rates_of(machine: Machine, slice_bytes: int | None = None) -> Rates:
     Args:
         slice_bytes: piece in which experts are read from the disk; None for a model without any.
     """
-    ram = machine.ram.read_bps or _assumed(ASSUMED_RAM_BPS, "not measured")
-    cpu = machine.cpu
+    ram, cpu = _ram_rate(machine), machine.cpu
     return Rates(
         ram=ram,
         disk=_disk_rate(machine.disk, slice_bytes or DENSE_SLICE),
         core_flops=_core_flops(cpu),
         cores=cpu.performance_cores or cpu.physical_cores or cpu.logical_cores or 4,
-        gpus={gpu.id: _gpu_rates(gpu, ram) for gpu in machine.gpus},
+        gpus={gpu.id: _gpu_rates(gpu, ram, cpu) for gpu in machine.gpus},
         timed=frozenset((rate.device, rate.experts) for rate in machine.layers if rate.prefill_s_per_token),
     )
 
