@@ -25,8 +25,13 @@ VRAM_SHARE: Final = 0.7
 """Share of VRAM bandwidth that decode multiplies reach; with ``LAYER_S`` it gives 7.1 ms per token of
 qwen3-30b-a3b fully on an RTX 3090 Ti (140 tok/s published)."""
 
-LAYER_S: Final = 9e-5
-"""Fixed time of one block on a GPU in decode: launches and small operations (qwen3-30b-a3b, b11549)."""
+LAYER_S: Final = 6e-5
+"""Fixed time of one block on a GPU in decode: launches and small operations. 3.46 ms per token of qwen3-30b-a3b on an
+H200 (b11549), of which 0.55 are bytes; 94 us a block with a build of May 2025 on an RTX 3090 Ti."""
+
+INDEXER_CELL_S: Final = 3.5e-8
+"""Time per cell and block to choose which cells a token attends to: with 12 such blocks a token takes 0.3 to 0.6 us
+longer per token of depth (qwen4exp on an RTX 4080 SUPER, contexts of 512 to 64,491)."""
 
 CROSSING_S: Final = 1.6e-5
 """Round trip of one activation between host and device (177 B MoE on PCIe 4.0, measured)."""
@@ -50,9 +55,10 @@ EXPERT_HALF_TOKENS: Final = 16.0
 ATTENTION_SHARE: Final = 0.4
 """Share of the f16 rate of flash attention: 9.5 ns per token and token of depth (qwen3-30b-a3b, RTX 3090 Ti)."""
 
-QUANTISED_CACHE_COST: Final = 3.0
+QUANTISED_CACHE_COST: Final = 2.0
 """Time that a GPU takes to read a quantised cache in decode, against an f16 one of as many elements: at a depth of
-16,384 a token took 17.9 ms with f16 and 19.1 with q8_0 where 0.5 ms are the f16 cache's (qwen3-30b-a3b, H200)."""
+16,384 a token took 17.9 ms with f16 and 19.1 with q8_0 where 0.5 ms are the f16 cache's (qwen3-30b-a3b, H200); at
+31,723 no difference in 65 ms (qwen4exp, RTX 4080 SUPER)."""
 
 SKEW: Final = 0.2
 """How unevenly real text uses experts: of their share ``p`` per token, ``t`` tokens touch

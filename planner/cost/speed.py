@@ -148,6 +148,7 @@ class SpeedModel:
                 crossings += n * (on_host > 0)
                 costs.gpu += n * ((read - on_host) / self._vram(device) + rates.LAYER_S)
             host_bytes += n * on_host
+            costs.gpu += n * depth * rates.INDEXER_CELL_S if block.indexed and device != HOST else 0.0
             if device == HOST or not settings.kv_offload:
                 host_bytes += n * cells * _row(settings, block, quantised=1.0)
             else:

@@ -1,6 +1,6 @@
 """Replay a sweep of llama-bench on one GPU: is the order right, and is the plan as fast as the best row?
 
-    python benchmarks/speed/sweep.py ../shared/cases/gpu_sweep.jsonl --models FOLDER
+    python benchmarks/replay/sweep.py ../shared/cases/gpu_sweep.jsonl --models FOLDER
 
 ``FOLDER`` holds the layouts as ``MODEL.gguf`` (headers suffice). For every sweep it prints
 
