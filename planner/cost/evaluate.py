@@ -82,10 +82,6 @@ class Evaluator:
             found = self._floor[settings] = self.cost.memory(settings, compute=False)
         return found
 
-    def split_memory(self, settings: Settings, split: tuple[float, ...]) -> Memory:
-        """Memory under a tensor split."""
-        return self.memory(replace(settings, tensor_split=split))
-
     def candidate(self, settings: Settings, reserve: Reserve) -> Candidate:
         """Memory, speed, verdict and shortfalls under ``reserve`` (bytes to keep free per device or ``host``)."""
         return self._priced(_Key(settings, reserve, bound=False))

@@ -2,6 +2,8 @@
 
 Figures are those of one socket. A channel is 64 bits wide (two halves of DDR5 count as one). Faster memory by
 overclocking profiles, slower memory of a board and empty slots are not in a name, so the result is an assumption.
+Boards for Core of the 12th to 14th generation take DDR4-3200 or DDR5, which the name does not say either: the middle
+of the two.
 
 Sources: AMD's product pages per family, Intel ARK ("Max Memory Speed", "Max # of Memory Channels"), Apple's technical
 specifications. Families whose memory depends on the laptop (DDR or LPDDR) are left out.
@@ -50,10 +52,10 @@ _ROWS: Final = (
     (_RYZEN + r"1\d{3}x?\b", 2, 2666, 3, _256),
     (r"\bultra [3579] 2\d{2}(?:k|kf|f|t|hx)?\b", 2, 6400, 5, _256),
     (r"\bultra [3579] 2\d{2}v\b", 2, 8533, 5, _256),
-    (r"\bi[79]-1[34]\d{3}(?:k|f|kf|ks|t|s|hx)?\b", 2, 5600, 5, _256),
-    (r"\bi5-1[34]600kf?\b", 2, 5600, 5, _256),
-    (r"\bi[35]-1[34]\d{3}(?:f|t)?\b", 2, 4800, 5, _256),
-    (r"\bi[3579]-12\d{3}(?:k|f|kf|ks|t|hx)?\b", 2, 4800, 5, _256),
+    (r"\bi[79]-1[34]\d{3}(?:k|f|kf|ks|t|s|hx)?\b", 2, (3200 + 5600) // 2, 5, _256),
+    (r"\bi5-1[34]600kf?\b", 2, (3200 + 5600) // 2, 5, _256),
+    (r"\bi[35]-1[34]\d{3}(?:f|t)?\b", 2, (3200 + 4800) // 2, 5, _256),
+    (r"\bi[3579]-12\d{3}(?:k|f|kf|ks|t|hx)?\b", 2, (3200 + 4800) // 2, 5, _256),
     (r"\bi[579]-11\d{3}(?:k|f|kf|t)?\b", 2, 3200, 4, _512),
     (r"\bi9-109\d0xe?\b", 4, 2933, 3, _512),
     (r"\bi[79]-10\d{3}(?:k|f|kf|t)?\b", 2, 2933, 3, _256),

@@ -37,12 +37,32 @@ PAGEABLE_SHARE: Final = 0.45
 FLOPS_PER_BYTE: Final = 100.0
 """f16 rate assumed from VRAM bandwidth where it is not known: 76 to 206 FLOP per byte on cards since 2020."""
 
-PREFILL_SHARE: Final = 0.4
-"""Share of the f16 rate that large quantised multiplies reach."""
+DENSE_SHARE: Final = 0.4
+"""Share of the f16 rate that a dense quantised multiply reaches for a large batch."""
 
-HALF_RATE_TOKENS: Final = 100.0
-"""Tokens per expert at which a multiply reaches half of that: 32 tokens per expert gave a tenth of the f16
-rate (qwen3-30b-a3b, ubatch 512, RTX 3090 Ti, 2,331 tok/s published)."""
+EXPERT_SHARE: Final = 0.08
+"""The same for expert multiplies (``MUL_MAT_ID``), with the quantising, sorting and adding around them: 10 of 80
+TFLOP/s (qwen3-30b-a3b, ubatch 512, RTX 3090 Ti), 48 of 989 (the same, ubatch 2,048, H200, b11549)."""
+
+EXPERT_HALF_TOKENS: Final = 16.0
+"""Tokens per expert at which an expert multiply reaches half of that."""
+
+ATTENTION_SHARE: Final = 0.4
+"""Share of the f16 rate of flash attention: 9.5 ns per token and token of depth (qwen3-30b-a3b, RTX 3090 Ti)."""
+
+QUANTISED_CACHE_COST: Final = 3.0
+"""Time that a GPU takes to read a quantised cache in decode, against an f16 one of as many elements: at a depth of
+16,384 a token took 17.9 ms with f16 and 19.1 with q8_0 where 0.5 ms are the f16 cache's (qwen3-30b-a3b, H200)."""
+
+SKEW: Final = 0.2
+"""How unevenly real text uses experts: of their share ``p`` per token, ``t`` tokens touch
+``1 - (1 + t p / SKEW) ** -SKEW`` of all, as if rates were Gamma distributed with this shape. Within 0.03 of the
+distinct experts in the published route traces of gemma-4-26b-a4b, gpt-oss-120b and qwen3-30b-a3b for 2 to 128
+tokens, 0.09 of those of a model of 512 experts for 1,024 to 8,192 (zhaoyilun/moe-working-set-16gb)."""
+
+THREAD_POWER: Final = 0.8
+"""Bytes per second that fewer threads than cores read go with this power of their share: 4, 8, 12 of 16 threads gave
+0.35, 0.53, 0.83 of the expert time (qwen3-30b-a3b, b11434)."""
 
 CORE_FLOPS: Final = {"avx512f": 6.8e10, "avx2": 3.5e10, "neon": 3.0e10}
 """Multiply rate of one core in a batch: 1.1 TFLOP/s over 16 AVX-512 cores (b11434, ``--no-op-offload``);
