@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import median
 
 from sweep import spearman
+
 from planner.cost.evaluate import Evaluator
 from planner.cost.model import CostModel
 from planner.facts.machine import Machine
@@ -140,8 +141,8 @@ def plans(model: Model, machine: Machine, rows: list[Row]) -> None:
         print(
             f"{tokens:6,d} tokens: -ncmoe {chosen.n_cpu_moe} -ub {chosen.n_ubatch} -ctk {chosen.type_k} "
             f"{chosen.load_mode}, {free:,} MiB free {_beyond(found, rows)}; predicted "
-            f"{found.chosen.speed.prefill_tps.mid:.0f} / {found.chosen.speed.decode_tps.mid:.1f} tok/s, best healthy rows "
-            f"{best} / {best_tg}"
+            f"{found.chosen.speed.prefill_tps.mid:.0f} / {found.chosen.speed.decode_tps.mid:.1f} tok/s, "
+            f"best healthy rows {best} / {best_tg}"
         )
 
 

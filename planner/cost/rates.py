@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log2
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from planner.cost.known_cpus import known_cpu
-from planner.cost.known_gpus import KnownGpu, known_gpu
 from planner.facts import pcie
 from planner.facts.machine import Backend, Cpu, Disk, Gpu, Machine
 from planner.facts.reading import Reading, Source
 from planner.plans.settings import LoadMode, Settings
 from planner.plans.speed import Resource
+
+if TYPE_CHECKING:
+    from planner.cost.known_cpus import KnownCpu
+    from planner.cost.known_gpus import KnownGpu
 
 RAM_SHARE: Final = 0.5
 """Share of RAM read bandwidth that expert multiplies reach in decode: 47 of 95.6 GB/s (qwen3-30b-a3b, 16
@@ -124,10 +126,22 @@ def _assumed(value: float, why: str) -> Reading:
     return Reading(value, Source.ASSUMED, why)
 
 
+def _known_cpu(cpu: Cpu) -> KnownCpu | None:
+    from planner.cost.known_cpus import known_cpu  # a table that is needed only where nothing was measured
+
+    return known_cpu(cpu.name, cpu.physical_cores)
+
+
+def _known_gpu(gpu: Gpu) -> KnownGpu | None:
+    if gpu.memory_bps and gpu.f16_flops and gpu.h2d_pinned_bps:
+        return None
+    from planner.cost.known_gpus import known_gpu  # as above
+
+    return known_gpu(gpu.name, gpu.total_bytes)
+
+
 def _gpu_rates(gpu: Gpu, ram: Reading, cpu: Cpu) -> GpuRates:
-    known = None
-    if not (gpu.memory_bps and gpu.f16_flops and gpu.h2d_pinned_bps):
-        known = known_gpu(gpu.name, gpu.total_bytes)
+    known = _known_gpu(gpu)
     shared = Reading(ram.value, ram.source, "shares RAM") if gpu.unified else None
     memory = gpu.memory_bps or _published(known) or shared or _assumed(ASSUMED_VRAM_BPS, "not reported")
     pinned = gpu.h2d_pinned_bps or shared or _link(known, cpu)
@@ -153,7 +167,7 @@ def _link(known: KnownGpu | None, cpu: Cpu) -> Reading:
     if known is None or known.pcie is None:
         return _assumed(ASSUMED_PINNED_BPS, "link not reported")
     generation, lanes = known.pcie
-    host = known_cpu(cpu.name)
+    host = _known_cpu(cpu)
     found = pcie.pinned(min(generation, host.pcie) if host else generation, lanes)
     return _assumed(found.value, f"{known.name}: {found.method}") if found else _assumed(ASSUMED_PINNED_BPS, "no link")
 
@@ -162,7 +176,7 @@ def _ram_rate(machine: Machine) -> Reading:
     """Measured or stated; else by the processor's memory channels; else a flat figure."""
     if machine.ram.read_bps:
         return machine.ram.read_bps
-    known = known_cpu(machine.cpu.name, machine.cpu.physical_cores)
+    known = _known_cpu(machine.cpu)
     if known is None:
         return _assumed(ASSUMED_RAM_BPS, "not measured")
     full = known.theoretical_bps
@@ -175,7 +189,7 @@ def _ram_rate(machine: Machine) -> Reading:
 
 def _core_flops(cpu: Cpu) -> Reading:
     name = next((isa for isa in CORE_FLOPS if isa in cpu.isa), None)
-    known = None if cpu.isa else known_cpu(cpu.name)
+    known = None if cpu.isa else _known_cpu(cpu)
     if known is not None:
         return _assumed(CORE_FLOPS[known.isa], f"one core with {known.isa}, by its name")
     if name is None:
