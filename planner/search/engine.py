@@ -217,7 +217,7 @@ class Search:
 
     def _climbed(self, chosen: Candidate) -> Candidate:
         """The best of the rungs just above a choice that left layers on the CPU."""
-        goal, settings = self.problem.workload.goal, chosen.settings
+        settings = chosen.settings
         ladder = rungs(self.draft, settings.devices)
         rung = Rung(settings.n_gpu_layers, settings.n_cpu_moe)
         if not settings.devices or settings.n_gpu_layers == ladder[0].n_gpu_layers:
