@@ -50,6 +50,8 @@ def resolve(
     for name, value in raw.items:
         if name in _NEVER_NEGATIVE and value < 0:
             problems.append((flag_of(name) or name, "0 or more", str(value)))
+        if name == "n_batch" and value == 0:
+            problems.append((flag_of(name) or name, "1 or more: llama.cpp does not start with an empty batch", "0"))
     if problems:
         return Settings(0, 0), tuple(problems)
     devices, split_mode = _devices(raw, machine, problems)
@@ -62,7 +64,7 @@ def resolve(
         n_cpu_moe=n_cpu_moe,
         override_tensor=overrides,
         moe_cache_mib=raw.last("moe_cache_mib", 0),
-        n_ubatch=raw.last("n_ubatch", 512),
+        n_ubatch=raw.last("n_ubatch", 512) or raw.last("n_batch", 2048),  # 0 is the whole batch
         n_batch=raw.last("n_batch", 2048),
         type_k=raw.last("type_k", "f16"),
         type_v=raw.last("type_v", "f16"),
