@@ -26,8 +26,8 @@ def plan_json(plan: Plan) -> str:
 
 
 def model_json(model: Model) -> str:
-    """``moeplan.model/1``, ending with a newline."""
-    return _text(model_shape(model), set())
+    """``moeplan.model/1``, ending with a newline; with ``routing`` where there is a recording."""
+    return _text(model_shape(model), set() if model.routing is not None else {"routing"})
 
 
 def schemas() -> dict[str, dict[str, Any]]:

@@ -24,6 +24,7 @@ LLAMA = typer.Option(
     help="llama.cpp folder or program; default: $MOEPLAN_LLAMA, then PATH, then the embedded engine.",
 )
 RPC = typer.Option(metavar="HOST:PORT,...", help="llama.cpp RPC servers to use as devices.")
+ROUTING = typer.Option(metavar="FILE", help="Which experts the model uses: an imatrix GGUF, a route trace, or .npz.")
 
 
 MOST_TOKENS = 1 << 30
@@ -61,6 +62,7 @@ class PlanOptions:
     llama: Annotated[str | None, LLAMA] = None
     target: Annotated[str, typer.Option(metavar="llama.cpp|bNNNNN", help="The build to write flags for.")] = "llama.cpp"
     rpc: Annotated[str | None, RPC] = None
+    routing: Annotated[str | None, ROUTING] = None
     no_oracle: Annotated[
         bool,
         typer.Option("--no-oracle", help="Never call the engine to confirm memory."),

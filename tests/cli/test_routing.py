@@ -1,0 +1,57 @@
+"""``moeplan inspect --routing``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.dom.minidom import parse
+
+import numpy as np
+import pytest
+
+from planner.demo import DemoModel
+from tests.cli.conftest import Run
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """64 decode tokens through the 4 layers of the random demo: two experts of its eight, one of them always."""
+    ids = np.zeros((64, 4, 2), np.uint16)
+    ids[..., 1] = 1 + np.arange(64 * 4).reshape(64, 4) % 7
+    path = tmp_path / "trace.npz"
+    np.savez(path, decode=ids)
+    return path
+
+
+def test_curves_in_the_terminal_and_as_svg(run: Run, random_demo: DemoModel, trace: Path, tmp_path: Path) -> None:
+    done = run("inspect", random_demo.path, "--routing", trace, "-o", "curves.svg")
+    assert done.returncode == 0, done.stderr
+    assert "64 of decode, 2 of 8 experts each" in done.stdout
+    assert "Hit rate of a pool of experts" in done.stdout
+    assert "svg: written to curves.svg" in done.stderr
+    svg = parse(str(tmp_path / "curves.svg")).documentElement
+    assert svg.tagName == "svg"
+    assert len([p for p in svg.getElementsByTagName("path") if p.getAttribute("stroke-width") == "2"]) >= 10
+
+
+def test_json(run: Run, random_demo: DemoModel, trace: Path) -> None:
+    routing = json.loads(run("inspect", random_demo.path, "--routing", trace, "--json").stdout)["routing"]
+    assert (routing["phase"], routing["n_tokens"]) == ("decode", 64)
+    assert {curve["policy"] for curve in routing["curves"]} == {"lru", "lfu", "layer_lru", "static", "layers"}
+    assert routing["layers"][0]["n_selections"] == 128
+    assert "routing" not in json.loads(run("inspect", random_demo.path, "--json").stdout)
+
+
+def test_what_cannot_be(run: Run, random_demo: DemoModel, trace: Path, tmp_path: Path) -> None:
+    assert run("inspect", random_demo.path, "-o", "x.svg").returncode == 2
+    other = tmp_path / "other.npz"
+    np.savez(other, decode=np.zeros((9, 7, 2), np.uint16))
+    done = run("inspect", random_demo.path, "--routing", other)
+    assert done.returncode == 3 and "4 layers with experts, found 7" in done.stderr and not done.stdout
+    over = run("inspect", random_demo.path, "--routing", trace, "-o", trace)
+    assert over.returncode == 3 and "an input of this very command" in over.stderr
+
+
+def test_a_plan_with_routing(run: Run, random_demo: DemoModel, trace: Path) -> None:
+    done = run("plan", random_demo.path, "--fit", "--routing", trace)
+    assert done.returncode == 0, done.stderr
