@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from planner.demo import DemoModel
     from planner.facts.machine import Machine
     from planner.facts.model import Model
+    from planner.facts.routing import Routing
     from planner.plans.decision import Decision, RuleDoc
     from planner.plans.plan import Plan
     from planner.plans.settings import Tool
+    from planner.routing.session import CaptureRequest
     from probes.timed import Listener
 
 
@@ -88,6 +90,14 @@ def routed(model: Model, path: str | None, *, every_policy: bool = False) -> Mod
     shape, recording = shape_of(model), load(path, model)
     stats = analyse(recording, shape.bytes_of(recording.layers), every_policy=every_policy)
     return replace(model, routing=stats, notes=model.notes + notes(recording, shape))
+
+
+def capture_routing(wanted: CaptureRequest) -> tuple[Model, Routing]:
+    """Record which experts a model selects. Raises ModelFileError, CaptureError, EngineError."""
+    from planner.routing.session import record
+
+    model = inspect(wanted.model)
+    return model, record(model, wanted)
 
 
 def make_plan(request: Request) -> Plan:
