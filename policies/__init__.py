@@ -15,6 +15,7 @@ from policies import (
     headroom,
     kv_type,
     load_mode,
+    pool,
     prompt_cache,
     threads,
     ubatch,
@@ -28,6 +29,7 @@ RULES: Final[tuple[Rule, ...]] = (
     attention.RULE,  # needs the KV type: a quantised V demands flash attention
     dense_part.RULE,  # opens the placement ladder: whole layers …
     experts.RULE,  # … and experts, which leave the GPU first
+    pool.RULE,  # needs both: it takes what VRAM a placement leaves, and serves the experts that are in RAM
     ubatch.RULE,  # competes with experts for the same VRAM: opened here, decided by the search
     load_mode.RULE,  # sets the margin of RAM; decides what the copy of host experts costs
     checkpoints.RULE,  # takes what RAM the others leave …

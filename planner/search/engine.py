@@ -22,6 +22,7 @@ from planner.plans.rule import Draft, Problem, Rule
 from planner.plans.settings import LoadMode, Settings
 from planner.search.ladder import Rung, first_true, parts, rungs
 from planner.search.pins import pinned
+from planner.search.pool import with_pool
 
 TIE: Final = 0.005
 """Costs within this share count as equal: predictions are not sharper. The rules' order of values decides,
@@ -38,6 +39,9 @@ CLIMB: Final = 16
 the layers on the CPU can shrink as more of them move back."""
 
 LADDER: Final = ("n_gpu_layers", "n_cpu_moe")
+
+FILLS: Final = ("moe_cache_mib",)
+"""Takes the VRAM that a placement leaves: sized after it."""
 
 ELASTIC: Final = ("ctx_checkpoints", "cache_ram_mib")
 """Take what the others leave: searched at their least value, then raised, in this order, as far as nothing suffers."""
@@ -73,6 +77,7 @@ class Search:
         for n_ctx in self.draft.values("n_ctx"):
             limit = None if first is None else cost(first, goal) * (1.0 + CONTEXT_COST)
             found = self._best_at(n_ctx, limit)
+            found = None if found is None else with_pool(self, found)
             if found is None or (first is not None and self._dearer(found, first)):
                 break
             first, chosen = first or found, found
@@ -86,7 +91,7 @@ class Search:
 
     def combinations(self, n_ctx: int) -> Iterator[Settings]:
         """Every combination of what is open, at the top of the ladder."""
-        decided = {*LADDER, *ELASTIC, "n_ctx"}
+        decided = {*LADDER, *FILLS, *ELASTIC, "n_ctx"}
         open_ = [(name, values) for name, values in self.draft.domains if name not in decided and len(values) > 1]
         least = {name: self.draft.values(name)[-1] for name in ELASTIC}
         base = replace(self.draft.settings(), n_ctx=n_ctx, **least)
@@ -189,7 +194,12 @@ class Search:
         settings, goal = chosen.settings, self.problem.workload.goal
         block = settings.n_cpu_moe - 1
         fewer = [n for n in self.draft.values("n_cpu_moe") if n < settings.n_cpu_moe]
-        if not fewer or not settings.devices or settings.n_gpu_layers <= self.problem.model.n_layer:
+        if (
+            not fewer
+            or not settings.devices
+            or settings.moe_cache_mib
+            or settings.n_gpu_layers <= self.problem.model.n_layer
+        ):
             return chosen
         keep = dict(self.draft.reserve)
         spare = max(d.headroom_bytes - keep.get(d.id, 0) for d in chosen.memory.devices)
@@ -207,7 +217,7 @@ class Search:
         down = sum(
             values.index(getattr(settings, name))
             for name, values in self.draft.domains
-            if name not in (*LADDER, *ELASTIC, "n_ctx") and getattr(settings, name) in values
+            if name not in (*LADDER, *FILLS, *ELASTIC, "n_ctx") and getattr(settings, name) in values
         )
         return down, -min((device.headroom_bytes for device in candidate.memory.devices), default=0)
 
