@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Literal, cast
 
 from emit import argv
 from emit.flag_spell import flag_of
@@ -26,6 +26,7 @@ from emit.json_plan_shape import (
     ShortfallV1,
     SpeedV1,
     WorkloadV1,
+    finite,
 )
 from planner.facts.model import Model
 from planner.plans.decision import Decision
@@ -35,18 +36,23 @@ from planner.plans.plan import Lint, Plan, Refusal, Shortfall
 from planner.plans.settings import Settings
 from planner.plans.speed import Band, Speed
 
-_T = TypeVar("_T")
-
 
 def plan_shape(plan: Plan) -> PlanV1:
     """A plan in its JSON shape. Raises EngineError where the settings cannot be spelled."""
     model, work = plan.model, plan.workload
     flags = {item.setting: item.flag for item in reversed(argv.flags(plan))}
     return PlanV1(
+        schema="moeplan.plan/1",
         source="user flags" if plan.lint is not None else None,
         verdict=plan.verdict,
-        model=ModelV1(**{name: getattr(model, name) for name in ModelV1.model_fields}),
-        workload=WorkloadV1(**{name: getattr(work, name) for name in WorkloadV1.model_fields}),
+        model=_model(model),
+        workload=WorkloadV1(
+            n_ctx=work.n_ctx,
+            n_parallel=work.n_parallel,
+            prompt_tokens=work.prompt_tokens,
+            answer_tokens=work.answer_tokens,
+            goal=work.goal,
+        ),
         settings=_settings(plan.chosen.settings, model),
         argv=argv.argv(plan),
         memory=MemoryV1(
@@ -80,14 +86,43 @@ def compute_devices(settings: Settings, model: Model) -> tuple[str, str]:
     return prefill, first if settings.moe_cache_mib else "CPU"
 
 
+def _model(model: Model) -> ModelV1:
+    return ModelV1(
+        path=model.path,
+        arch=model.arch,
+        name=model.name,
+        n_layer=model.n_layer,
+        n_expert=model.n_expert,
+        n_expert_used=model.n_expert_used,
+        file_bytes=model.file_bytes,
+        expert_bytes=model.expert_bytes,
+        fingerprint=model.fingerprint,
+    )
+
+
 def _settings(settings: Settings, model: Model) -> SettingsV1:
     prefill, decode = compute_devices(settings, model)
-    same = set(SettingsV1.model_fields) - {"override_tensor", "prefill_device", "decode_device"}
     return SettingsV1(
+        n_gpu_layers=settings.n_gpu_layers,
+        n_cpu_moe=settings.n_cpu_moe,
         override_tensor=tuple(f"{pattern}={buffer}" for pattern, buffer in settings.override_tensor),
+        moe_cache_mib=settings.moe_cache_mib,
+        n_ubatch=settings.n_ubatch,
+        n_batch=settings.n_batch,
+        type_k=settings.type_k,
+        type_v=settings.type_v,
+        flash_attn=settings.flash_attn,
+        n_ctx=settings.n_ctx,
+        n_parallel=settings.n_parallel,
+        load_mode=settings.load_mode,
+        threads=settings.threads,
+        threads_batch=settings.threads_batch,
+        tensor_split=tuple(map(float, settings.tensor_split)),
+        devices=settings.devices,
         prefill_device=prefill,
         decode_device=decode,
-        **{name: getattr(settings, name) for name in same},
+        op_offload=settings.op_offload,
+        spec_type=settings.spec_type,
     )
 
 
@@ -128,7 +163,13 @@ def _oracle(oracle: Oracle) -> OracleV1:
         residual_bytes=oracle.residual_bytes if answered else None,
         reserved_bytes=dict(oracle.reserved),
         differences=tuple(
-            DifferenceV1(**{name: getattr(item, name) for name in DifferenceV1.model_fields})
+            DifferenceV1(
+                device=item.device,
+                term=cast(Literal["model", "context", "compute"], item.term),
+                engine_bytes=item.engine_bytes,
+                predicted_bytes=item.predicted_bytes,
+                residual_bytes=item.residual_bytes,
+            )
             for item in oracle.differences
         ),
         reason=oracle.reason or None,
@@ -145,11 +186,12 @@ def _speed(speed: Speed) -> SpeedV1:
 
 
 def _band(band: Band) -> BandV1:
-    return BandV1(low=_finite(band.low), mid=_finite(band.mid), high=_finite(band.high))
+    return BandV1(low=_number(band.low), mid=_number(band.mid), high=_number(band.high))
 
 
-def _finite(value: _T) -> _T | None:
-    return None if isinstance(value, float) and not abs(value) < float("inf") else value
+def _number(value: float | None) -> float | None:
+    """Python takes an int for a float; JSON readers that do not get ``1.0``."""
+    return None if value is None else finite(float(value))
 
 
 def _decision(item: Decision, printed: str | None) -> DecisionV1:
@@ -157,15 +199,15 @@ def _decision(item: Decision, printed: str | None) -> DecisionV1:
         rule=item.rule,
         setting=item.setting,
         flag=printed or flag_of(item.setting),
-        value=_finite(item.value),
+        value=finite(item.value),
         headline=item.headline,
         confidence=item.confidence,
         lossless=item.lossless,
         because=tuple(
-            EvidenceV1(fact=e.fact, value=_finite(e.value), unit=e.unit, source=e.source) for e in item.because
+            EvidenceV1(fact=e.fact, value=finite(e.value), unit=e.unit, source=e.source) for e in item.because
         ),
         alternatives=tuple(
-            AlternativeV1(value=_finite(a.value), outcome=a.outcome, by=_finite(a.by), detail=a.detail)
+            AlternativeV1(value=finite(a.value), outcome=a.outcome, by=_number(a.by), detail=a.detail)
             for a in item.alternatives
         ),
     )

@@ -1,51 +1,76 @@
-"""``moeplan.plan/1``: the shape of a plan as JSON. Changing it means a new schema number."""
+"""``moeplan.plan/1``: the shape of a plan as JSON. Changing it means a new schema number.
+
+Writing needs these types only for mypy, so importing them costs no pydantic: docs/decisions/006. A new key is a line
+in its class here, an argument where the object is built (mypy demands it), and ``python docs/generate.py``. A key that
+older plans lack is ``NotRequired``.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal, NotRequired, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from typing_extensions import TypedDict  # pydantic refuses typing's own before Python 3.12
 
 from planner.facts.reading import Source
 from planner.facts.workload import Goal
-from planner.plans.decision import Confidence, Fate
+from planner.plans.decision import Confidence, Fate, Scalar
 from planner.plans.oracle import Confirmation
 from planner.plans.plan import Verdict
 from planner.plans.settings import FlashAttn, LoadMode
 from planner.plans.speed import Resource
 
 
-def _unicode(value: object) -> object:
-    """A file name that is not UTF-8 (lone surrogates) with its odd bytes as ``\\udcNN``."""
-    return value.encode("utf-8", "backslashreplace").decode() if type(value) is str else value
+class Says:
+    """``pydantic.Field(**what)`` for a key, made only when pydantic asks.
+
+    It does so through ``annotated_types.GroupedMetadata``, a protocol: an object with this attribute is replaced by
+    what it yields.
+    """
+
+    __is_annotated_types_grouped_metadata__: Final = True
+
+    def __init__(self, description: str | None = None, **bounds: int) -> None:
+        self._what: dict[str, Any] = {"description": description, **bounds}
+
+    def __iter__(self) -> Iterator[object]:
+        from pydantic import Field
+
+        yield Field(**self._what)
 
 
-Bytes = Annotated[int, Field(ge=0)]
+Bytes = Annotated[int, Says(ge=0)]
 Number = float | None
-Text = Annotated[str, BeforeValidator(_unicode)]
-Value = Annotated[str | int | float | bool | None, BeforeValidator(_unicode)]
+_T = TypeVar("_T")
 
 
-class Shape(BaseModel):
+class Shape(TypedDict):
     """A JSON object. Keys that are not listed are an error; numbers are finite."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+# Not in the class, where mypy takes it for a key.
+Shape.__pydantic_config__ = {"extra": "forbid", "allow_inf_nan": False}  # type: ignore[attr-defined]
+
+
+def finite(value: _T) -> _T | None:
+    """The value itself; None for NaN and infinity, which JSON has not."""
+    return None if isinstance(value, float) and not abs(value) < float("inf") else value
 
 
 class ModelV1(Shape):
-    path: Text
-    arch: Text
-    name: Text
+    path: str
+    arch: str
+    name: str
     n_layer: int
     n_expert: int
     n_expert_used: int
     file_bytes: Bytes
     expert_bytes: Bytes
-    fingerprint: Text
+    fingerprint: str
 
 
 class WorkloadV1(Shape):
-    n_ctx: int | None = Field(description="Asked context; null lets moeplan choose (settings.n_ctx is the choice).")
+    n_ctx: Annotated[int | None, Says("Asked context; null lets moeplan choose (settings.n_ctx is the choice).")]
     n_parallel: int
     prompt_tokens: int
     answer_tokens: int
@@ -55,12 +80,12 @@ class WorkloadV1(Shape):
 class SettingsV1(Shape):
     n_gpu_layers: int
     n_cpu_moe: int
-    override_tensor: tuple[Text, ...] = Field(description="REGEX=BUFFER, first match wins, before n_cpu_moe.")
+    override_tensor: Annotated[tuple[str, ...], Says("REGEX=BUFFER, first match wins, before n_cpu_moe.")]
     moe_cache_mib: int
     n_ubatch: int
     n_batch: int
-    type_k: Text
-    type_v: Text
+    type_k: str
+    type_v: str
     flash_attn: FlashAttn
     n_ctx: int
     n_parallel: int
@@ -68,15 +93,15 @@ class SettingsV1(Shape):
     threads: int | None
     threads_batch: int | None
     tensor_split: tuple[float, ...]
-    devices: tuple[Text, ...]
-    prefill_device: Text = Field(description="Where host experts, if any, are computed in prefill: a device id or CPU.")
-    decode_device: Text = Field(description="The same in decode.")
+    devices: tuple[str, ...]
+    prefill_device: Annotated[str, Says("Where host experts, if any, are computed in prefill: a device id or CPU.")]
+    decode_device: Annotated[str, Says("The same in decode.")]
     op_offload: bool
-    spec_type: Text | None
+    spec_type: str | None
 
 
 class DeviceV1(Shape):
-    id: Text
+    id: str
     total_bytes: Bytes
     used_before_bytes: Bytes
     model_bytes: Bytes
@@ -94,37 +119,35 @@ class HostV1(Shape):
     compute_bytes: Bytes
     pinned_bytes: Bytes
     mapped_bytes: Bytes
-    predicted_bytes: Bytes = Field(description="Output buffer, prompt cache and checkpoints included.")
+    predicted_bytes: Annotated[Bytes, Says("Output buffer, prompt cache and checkpoints included.")]
     available_bytes: Bytes | None
     headroom_bytes: int | None
 
 
 class DifferenceV1(Shape):
-    device: Text = Field(description="A device id, or Host.")
+    device: Annotated[str, Says("A device id, or Host.")]
     term: Literal["model", "context", "compute"]
-    engine_bytes: Bytes = Field(description="Whole MiB, rounded down by the engine.")
-    predicted_bytes: Bytes = Field(
-        description="For llama-fit-params, rounded down likewise: not the plan's own figure."
-    )
-    residual_bytes: int = Field(description="What the engine needs beyond the prediction.")
+    engine_bytes: Annotated[Bytes, Says("Whole MiB, rounded down by the engine.")]
+    predicted_bytes: Annotated[Bytes, Says("For llama-fit-params, rounded down likewise: not the plan's own figure.")]
+    residual_bytes: Annotated[int, Says("What the engine needs beyond the prediction.")]
 
 
 class OracleV1(Shape):
     outcome: Confirmation
-    build: int | None = Field(description="llama.cpp build that answered, or would have been asked.")
-    source: Literal["asked", "stored"] | None = Field(description="Null without an answer.")
-    residual_bytes: Bytes | None = Field(description="The largest distance of any figure; null without an answer.")
-    reserved_bytes: dict[str, Bytes] = Field(description="Per device: overhead that stands for what was not predicted.")
+    build: Annotated[int | None, Says("llama.cpp build that answered, or would have been asked.")]
+    source: Annotated[Literal["asked", "stored"] | None, Says("Null without an answer.")]
+    residual_bytes: Annotated[Bytes | None, Says("The largest distance of any figure; null without an answer.")]
+    reserved_bytes: Annotated[dict[str, Bytes], Says("Per device: overhead that stands for what was not predicted.")]
     differences: tuple[DifferenceV1, ...]
-    reason: Text | None = Field(description="Why there is no answer.")
+    reason: Annotated[str | None, Says("Why there is no answer.")]
 
 
 class MemoryV1(Shape):
     devices: tuple[DeviceV1, ...]
     host: HostV1
-    oracle: OracleV1 | None = Field(
-        default=None, description="The engine's word for the same settings; null where it was not to be asked."
-    )
+    oracle: NotRequired[
+        Annotated[OracleV1 | None, Says("The engine's word for the same settings; null where it was not to be asked.")]
+    ]
 
 
 class BandV1(Shape):
@@ -141,43 +164,43 @@ class SpeedV1(Shape):
 
 
 class EvidenceV1(Shape):
-    fact: Text
-    value: Value
-    unit: Text
+    fact: str
+    value: Scalar
+    unit: str
     source: Source
 
 
 class AlternativeV1(Shape):
-    value: Value
+    value: Scalar
     outcome: Fate
-    by: Number = Field(description="Bytes short, or the factor by which it is slower; null where neither applies.")
-    detail: Text
+    by: Annotated[Number, Says("Bytes short, or the factor by which it is slower; null where neither applies.")]
+    detail: str
 
 
 class DecisionV1(Shape):
-    rule: Text
-    setting: Text
-    flag: Text | None = Field(description="llama.cpp's flag; null for a choice that is not a flag.")
-    value: Value
-    headline: Text
+    rule: str
+    setting: str
+    flag: Annotated[str | None, Says("llama.cpp's flag; null for a choice that is not a flag.")]
+    value: Scalar
+    headline: str
     confidence: Confidence
     lossless: bool
-    because: tuple[EvidenceV1, ...] = Field(min_length=1)
+    because: Annotated[tuple[EvidenceV1, ...], Says(min_length=1)]
     alternatives: tuple[AlternativeV1, ...]
 
 
 class ExchangeV1(Shape):
-    change: Text
-    effect: Text
+    change: str
+    effect: str
 
 
 class CautionV1(Shape):
-    code: Text
-    message: Text
+    code: str
+    message: str
 
 
 class ShortfallV1(Shape):
-    device: Text
+    device: str
     needed_bytes: Bytes
     available_bytes: int
 
@@ -188,26 +211,26 @@ class RefusalV1(Shape):
 
 
 class LintV1(Shape):
-    code: Text
-    flag: Text
-    message: Text
-    fix: Text
+    code: str
+    flag: str
+    message: str
+    fix: str
 
 
 class PlanV1(Shape):
     """A plan, or the same for a user's own flags (then with ``source`` and ``lint``)."""
 
-    schema_: Literal["moeplan.plan/1"] = Field(default="moeplan.plan/1", alias="schema")
-    source: Literal["user flags"] | None = None
+    schema: Literal["moeplan.plan/1"]
+    source: NotRequired[Literal["user flags"] | None]
     verdict: Verdict
     model: ModelV1
     workload: WorkloadV1
     settings: SettingsV1
-    argv: tuple[Text, ...]
+    argv: tuple[str, ...]
     memory: MemoryV1
     speed: SpeedV1
     decisions: tuple[DecisionV1, ...]
     exchange: tuple[ExchangeV1, ...]
     warnings: tuple[CautionV1, ...]
     refusal: RefusalV1 | None
-    lint: tuple[LintV1, ...] | None = None
+    lint: NotRequired[tuple[LintV1, ...] | None]

@@ -17,10 +17,10 @@ def decisions_from(text: str, origin: str) -> tuple[Decision, ...]:
     Raises:
         PlanFileError: not ``moeplan.plan/1``; names the first key that is wrong.
     """
-    from pydantic import ValidationError
+    from pydantic import TypeAdapter, ValidationError
 
     try:
-        plan = PlanV1.model_validate_json(text)
+        plan = TypeAdapter(PlanV1).validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
@@ -30,17 +30,17 @@ def decisions_from(text: str, origin: str) -> tuple[Decision, ...]:
             found=f"{clean(where)}: {clean(first['msg'])}",
             advice="write one with: moeplan --auto MODEL --json -o PLAN.json",
         ) from None
-    return tuple(_decision(item) for item in plan.decisions)
+    return tuple(_decision(item) for item in plan["decisions"])
 
 
 def _decision(item: DecisionV1) -> Decision:
     return Decision(
-        rule=item.rule,
-        setting=item.setting,
-        value=item.value,
-        headline=item.headline,
-        confidence=item.confidence,
-        because=tuple(Evidence(e.fact, e.value, e.unit, e.source) for e in item.because),
-        alternatives=tuple(Alternative(a.value, a.outcome, a.by, a.detail) for a in item.alternatives),
-        lossless=item.lossless,
+        rule=item["rule"],
+        setting=item["setting"],
+        value=item["value"],
+        headline=item["headline"],
+        confidence=item["confidence"],
+        because=tuple(Evidence(**fact) for fact in item["because"]),
+        alternatives=tuple(Alternative(**other) for other in item["alternatives"]),
+        lossless=item["lossless"],
     )

@@ -6,11 +6,9 @@ The text is pure ASCII without control characters, so it may go to a terminal wh
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from emit.json_model import ModelDetailV1, model_shape
-from emit.json_plan import plan_shape
-from emit.json_plan_shape import PlanV1, Shape
 from planner.facts.model import Model
 from planner.plans.plan import Plan
 
@@ -21,23 +19,33 @@ def plan_json(plan: Plan) -> str:
     Raises:
         EngineError: this llama.cpp cannot do what the settings ask.
     """
+    from emit.json_plan import plan_shape
+
     optional = set() if plan.lint is not None else {"source", "lint"}
     return _text(plan_shape(plan), optional)
 
 
 def model_json(model: Model) -> str:
     """``moeplan.model/1``, ending with a newline; with ``routing`` where there is a recording."""
-    return _text(model_shape(model), set() if model.routing is not None else {"routing"})
+    from emit.json_model import model_shape
+
+    return _text(model_shape(model), set())
 
 
 def schemas() -> dict[str, dict[str, Any]]:
     """JSON Schemas by schema name, as shipped in ``docs/schema``."""
-    shapes: dict[str, type[Shape]] = {"moeplan.plan/1": PlanV1, "moeplan.model/1": ModelDetailV1}
+    from pydantic import TypeAdapter
+
+    from emit.json_model import ModelDetailV1
+    from emit.json_plan_shape import PlanV1
+
+    adapters: dict[str, TypeAdapter[Any]] = {
+        "moeplan.plan/1": TypeAdapter(PlanV1),
+        "moeplan.model/1": TypeAdapter(ModelDetailV1),
+    }
     return {
-        name: {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-        | shape.model_json_schema(by_alias=True)
-        | {"title": name}
-        for name, shape in shapes.items()
+        name: {"$schema": "https://json-schema.org/draft/2020-12/schema"} | adapter.json_schema() | {"title": name}
+        for name, adapter in adapters.items()
     }
 
 
@@ -46,7 +54,17 @@ def schema_text(schema: dict[str, Any]) -> str:
     return json.dumps(schema, indent=2) + "\n"
 
 
-def _text(shape: Shape, leave_out: set[str]) -> str:
-    data = shape.model_dump(mode="json", by_alias=True, exclude=leave_out)
+def _text(shape: Mapping[str, object], leave_out: set[str]) -> str:
+    """Raises ValueError where a number is not finite."""
+    data = _unicode({key: value for key, value in shape.items() if key not in leave_out})
     text = json.dumps(data, indent=2, ensure_ascii=True, allow_nan=False)
     return text.replace("\x7f", "\\u007f") + "\n"
+
+
+def _unicode(value: object) -> object:
+    """A file name that is not UTF-8 (lone surrogates) with its odd bytes as ``\\udcNN``."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, Mapping):
+        return {_unicode(key): _unicode(item) for key, item in value.items()}
+    return [_unicode(item) for item in value] if isinstance(value, tuple) else value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +21,8 @@ def write_file(path: str, content: str | bytes, keep: tuple[str | None, ...] = (
     Raises:
         OutputError: it is one of ``keep``, no regular file, or cannot be written.
     """
+    import tempfile
+
     target = Path(path)
     data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     try:
@@ -51,7 +52,7 @@ def _umask() -> int:
 
 
 def text_of(path: str, kind: type[MoeplanError]) -> str:
-    """The text of a small file that a user named. Raises ``kind``."""
+    """The text of a small regular file that a user named. Raises ``kind``."""
     try:
         return bytes_of(path, kind, MAX_JSON_BYTES).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -59,14 +60,20 @@ def text_of(path: str, kind: type[MoeplanError]) -> str:
 
 
 def bytes_of(path: str, kind: type[MoeplanError], most: int, *, cut: bool = False) -> bytes:
-    """The content of a file that a user named, or with ``cut`` its first ``most`` bytes. Raises ``kind``."""
+    """The content of a regular file that a user named, or with ``cut`` its first ``most`` bytes. Raises ``kind``.
+
+    A file whose size is 0 is not opened: reading ``/proc/kmsg``, which has that size, never ends.
+    """
     file = Path(path)
     try:
         if not file.is_file():
             found = "a folder or device" if file.exists() else "nothing there"
             raise kind(path, expected="a file", found=found)
-        if file.stat().st_size > most and not cut:
-            raise kind(path, expected=f"at most {most} bytes", found=str(file.stat().st_size))
+        size = file.stat().st_size
+        if size > most and not cut:
+            raise kind(path, expected=f"at most {most} bytes", found=str(size))
+        if not size:
+            return b""
         with file.open("rb") as stream:
             return stream.read(most)
     except OSError as error:

@@ -15,8 +15,12 @@ from policies import (
     headroom,
     kv_type,
     load_mode,
+    op_offload,
     pool,
+    prediction,
     prompt_cache,
+    slots,
+    split,
     threads,
     ubatch,
 )
@@ -24,6 +28,8 @@ from policies import (
 RULES: Final[tuple[Rule, ...]] = (
     devices.RULE,  # first: everything else is per device
     headroom.RULE,  # the budget that all later rules must keep
+    split.RULE,  # needs the devices
+    slots.RULE,  # what the context is divided by
     context.RULE,  # needs devices and headroom; fixes what KV and compute scale with
     kv_type.RULE,  # needs the context: f16 gives way only when that context fits nowhere
     attention.RULE,  # needs the KV type: a quantised V demands flash attention
@@ -32,6 +38,8 @@ RULES: Final[tuple[Rule, ...]] = (
     pool.RULE,  # needs both: it takes what VRAM a placement leaves, and serves the experts that are in RAM
     ubatch.RULE,  # competes with experts for the same VRAM: opened here, decided by the search
     load_mode.RULE,  # sets the margin of RAM; decides what the copy of host experts costs
+    op_offload.RULE,  # needs the whole ladder: who multiplies what stayed in RAM
+    prediction.RULE,  # a second context: competes for the same VRAM
     checkpoints.RULE,  # takes what RAM the others leave …
     prompt_cache.RULE,  # … and this what that leaves
     threads.RULE,  # independent of memory

@@ -1,4 +1,4 @@
-"""How many tokens of context, for how many slots."""
+"""How many tokens of context."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAD = 256
 DOC = RuleDoc(
     id="context",
     title="The context asked for; else the longest whose turn takes at most 5 % longer than with the shortest",
-    settings=("n_ctx", "n_parallel"),
+    settings=("n_ctx",),
     what=(
         "--ctx is kept as it is (padded to 256, as llama.cpp does). Without it every step from what prompt and "
         "answer need in every slot up to 131,072 tokens is planned in full, and the longest is taken whose turn "
@@ -67,7 +67,7 @@ def _steps(problem: Problem, draft: Draft) -> tuple[int, ...]:
 
 
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
-    """Decide ``n_ctx`` and ``n_parallel``."""
+    """Decide ``n_ctx``."""
     work = problem.workload
     asked = work.n_ctx
     steps = (_padded(asked),) if asked else _steps(problem, draft)
@@ -88,11 +88,7 @@ def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
                 f"{units.count(steps[0])}: such a turn is cut.",
             )
         )
-    return Proposal(domains=(("n_ctx", steps), ("n_parallel", (work.n_parallel,))), cautions=tuple(cautions))
-
-
-def _slots(n: int) -> str:
-    return "one slot" if n == 1 else f"{n} slots"
+    return Proposal(domains=(("n_ctx", steps),), cautions=tuple(cautions))
 
 
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
@@ -117,17 +113,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
         headline = f"as long as the model was trained for; {units.mib(kv)} of cache"
     longer = [step for step in LADDER if settings.n_ctx < step <= max(_trained(problem), settings.n_ctx)][:1]
     losers = tuple(versus(step, evaluate(replace(settings, n_ctx=step)), chosen, work.goal) for step in longer)
-    n_ctx = Decision("context", "n_ctx", settings.n_ctx, headline, Confidence.DERIVED, evidence, losers)
-    slots = Decision(
-        "context",
-        "n_parallel",
-        settings.n_parallel,
-        f"{_slots(settings.n_parallel)} of {units.count(settings.n_ctx // settings.n_parallel)} tokens; "
-        "llama-server alone would open 4",
-        Confidence.DERIVED,
-        (Evidence("slots", work.n_parallel, "slots", given("n_parallel", work=work)),),
-    )
-    return (n_ctx, slots)
+    return (Decision("context", "n_ctx", settings.n_ctx, headline, Confidence.DERIVED, evidence, losers),)
 
 
 RULE = Rule(DOC, propose, explain)

@@ -17,24 +17,18 @@ NOT_DENSE = frozenset({Role.EXPERT, Role.EMBEDDING, Role.LOOKUP})
 DOC = RuleDoc(
     id="dense-part",
     title="Attention, router, shared experts and norms first: all layers on the GPU before any expert",
-    settings=("n_gpu_layers", "tensor_split"),
+    settings=("n_gpu_layers",),
     what=(
         "Every layer goes to the GPU (-ngl counts the output layer as one more). Of a mixture of experts the "
         "routed experts leave the GPU first. Only when the rest still does not fit with all experts on the host "
-        "do whole layers go to the CPU, first layers first. A dense model gives up whole layers at once. With "
-        "several GPUs the split is computed from bytes after the experts were moved, not from free memory."
+        "do whole layers go to the CPU, first layers first. A dense model gives up whole layers at once."
     ),
-    why=(
-        "Everything but the routed experts is read in every token, so a GiB of it on the GPU saves most. "
-        "llama.cpp's own split ignores --n-cpu-moe: the stripped layers sit on the first card, the full ones "
-        "overload the last."
-    ),
+    why=("Everything but the routed experts is read in every token, so a GiB of it on the GPU saves most."),
     numbers=(
         (
             "coarse -ngl 10: 6.54 tok/s, dense part on the GPU and experts on the host: 15.1",
             "one 16 GB card, 177 B MoE",
         ),
-        ("54 GB asked of a 24 GB card by a split before overrides", "GLM-5.2 on 4x3090, public report"),
     ),
     abstains="No GPU: -ngl 0.",
     references=("src/llama-model.cpp (b11312): layers to devices", "ggml-org/llama.cpp#15136, #15263"),
@@ -66,24 +60,9 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
         headline = f"{settings.n_gpu_layers} of {most} layers: the rest does not fit beside the headroom"
         more = replace(settings, n_gpu_layers=settings.n_gpu_layers + 1)
         losers = (versus(more.n_gpu_layers, evaluate(more), chosen, problem.workload.goal),)
-    layers = Decision(
-        "dense-part", "n_gpu_layers", settings.n_gpu_layers, headline, Confidence.DERIVED, evidence, losers
+    return (
+        Decision("dense-part", "n_gpu_layers", settings.n_gpu_layers, headline, Confidence.DERIVED, evidence, losers),
     )
-    if len(settings.devices) < 2:
-        return (layers,)
-    shares = ",".join(f"{share:g}" for share in settings.tensor_split)
-    split = Decision(
-        "dense-part",
-        "tensor_split",
-        shares,
-        "layers per device, balanced by bytes after the experts were moved",
-        Confidence.DERIVED,
-        tuple(
-            Evidence(f"{device.id} predicted", device.predicted_bytes, "bytes", Source.DERIVED)
-            for device in chosen.memory.devices
-        ),
-    )
-    return (layers, split)
 
 
 RULE = Rule(DOC, propose, explain)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from planner.facts import pcie
 from planner.facts.machine import Backend, DriverModel, Os
 from planner.facts.reading import Reading
-from probes import pcie
 from probes.gpu import DriverGpu
 from probes.host import Host
 from probes.probe import Absent, Found, Outcome, Request, Seen

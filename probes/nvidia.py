@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from planner.facts import pcie
 from planner.facts.machine import Backend, DriverModel, Os
 from planner.facts.reading import Reading, Source
-from probes import cuda_order, pcie
+from probes import cuda_order
 from probes.gpu import DriverGpu
 from probes.host import Host
 from probes.probe import Absent, Failed, Found, Outcome, Request, Seen

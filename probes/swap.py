@@ -9,6 +9,7 @@ from __future__ import annotations
 from planner.facts.machine import Os, Overflow
 from probes.host import Host
 from probes.probe import Failed, Found, Outcome, Request, Seen
+from probes.text import whole
 
 
 def read(host: Host, _request: Request, _seen: Seen) -> Outcome[Overflow]:
@@ -32,7 +33,8 @@ def parse(text: str) -> Overflow:
     for line in text.splitlines()[1:]:
         words = line.split()
         if len(words) >= 5:
-            priority = int(words[-1]) if words[-1].lstrip("-").isdecimal() else -1
+            size = whole(words[-1].removeprefix("-"))
+            priority = -1 if size is None else -size if words[-1].startswith("-") else size
             areas.append((priority, "/zram" not in words[0]))
     if not areas:
         return Overflow.KILL

@@ -20,23 +20,22 @@ class Arena:
         self._sizes = [_ENDLESS]
         self.peak = 0
 
-    def _aligned(self, size: int) -> int:
-        return -(-size // self._alignment) * self._alignment
-
     def take(self, size: int) -> int:
         """Address of a new block of ``size`` bytes."""
-        size = self._aligned(size)
-        sizes = self._sizes
+        size = -(-size // self._alignment) * self._alignment
+        offsets, sizes = self._offsets, self._sizes
         best, best_size = len(sizes) - 1, _ENDLESS
-        for i in range(len(sizes) - 1):
-            if size <= sizes[i] <= best_size:
-                best, best_size = i, sizes[i]
-        offset = self._offsets[best]
-        self._offsets[best] += size
-        sizes[best] -= size
-        if not sizes[best]:
-            del self._offsets[best], sizes[best]
-        self.peak = max(self.peak, offset + size)
+        for i, room in enumerate(sizes[:-1]):
+            if size <= room <= best_size:
+                best, best_size = i, room
+        offset = offsets[best]
+        if sizes[best] == size:
+            del offsets[best], sizes[best]
+        else:
+            offsets[best] = offset + size
+            sizes[best] -= size
+        if offset + size > self.peak:
+            self.peak = offset + size
         return offset
 
     def give(self, offset: int, size: int) -> None:
@@ -45,7 +44,7 @@ class Arena:
         An empty tensor leaves an empty block where its address lies inside a live one. Such a block keeps later
         blocks from merging, and llama.cpp's buffers grow by that.
         """
-        size = self._aligned(size)
+        size = -(-size // self._alignment) * self._alignment
         offsets, sizes = self._offsets, self._sizes
         end, place = offset + size, 0
         for i, start in enumerate(offsets):

@@ -60,6 +60,7 @@ class Evaluator:
         self._unified = frozenset(gpu.id for gpu in self.machine.gpus if gpu.unified)
         self._memo: dict[_Key, Candidate] = {}
         self._memory = {} if memory is None else memory
+        self._floor: dict[Settings, Memory] = {}
 
     def under(self, workload: Workload) -> Evaluator:
         """The same model and machine under another workload."""
@@ -72,9 +73,12 @@ class Evaluator:
             found = self._memory[settings] = self.cost.memory(settings)
         return found
 
-    def split_memory(self, settings: Settings, split: tuple[float, ...]) -> Memory:
-        """Memory under a tensor split."""
-        return self.memory(replace(settings, tensor_split=split))
+    def floor(self, settings: Settings) -> Memory:
+        """Memory without compute buffers: cheap, never more than ``memory``."""
+        found = self._floor.get(settings)
+        if found is None:
+            found = self._floor[settings] = self.cost.memory(settings, compute=False)
+        return found
 
     def candidate(self, settings: Settings, reserve: Reserve) -> Candidate:
         """Memory, speed, verdict and shortfalls under ``reserve`` (bytes to keep free per device or ``host``)."""
@@ -126,7 +130,7 @@ class Evaluator:
 
     def _price(self, key: _Key) -> Candidate:
         settings, reserve = key.settings, key.reserve
-        memory = self.cost.memory(settings, compute=False) if key.bound else self.memory(settings)
+        memory = self.floor(settings) if key.bound else self.memory(settings)
         layers = self.cost.layers_on(settings)
         shares = host_expert_shares(self.model, settings, layers)
         resident = self._resident(memory)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final
 
 from planner.cost.kv_types import row_bytes
@@ -114,6 +114,15 @@ class KvTable:
             if state:
                 terms.append(_state(state, shape))
         return {device: tuple(terms) for device, terms in found.items() if terms}
+
+    def block_bytes(self, shape: Shape, settings: Settings) -> list[int]:
+        """Caches and state of every block."""
+        copies = 4 * shape.n_seq * (1 + shape.n_rollback)
+        found = [copies * (stop - start) for start, stop in pairwise(self.state)]
+        for cache, sums in self.rows.items():
+            cells = cache.cells(shape, settings) * cache.streams(shape)
+            found = [n + cells * (stop - start) for n, (start, stop) in zip(found, pairwise(sums), strict=True)]
+        return found
 
     def rewindless_bytes(self, shape: Shape, settings: Settings) -> int:
         """Bytes of recurrent state and sliding caches of all slots: what a checkpoint must keep."""

@@ -25,6 +25,8 @@ class Block:
     """Share of the experts that one token uses."""
     kv_elements: tuple[int, int]
     window: int
+    indexed: bool
+    """Chooses the cells it attends to with an indexer."""
     score_flop: float
     """Floating-point operations of attention per query token and cached token."""
 
@@ -52,5 +54,5 @@ def blocks_of(model: Model) -> tuple[Block, ...]:
             kind = kinds[layer.index]
             score = 2.0 * layer.n_head * (layer.head_k + layer.head_v) if layer.n_embd_k else 0.0
             sizes = (dense_bytes, dense_params, expert_bytes, expert_params)
-            blocks.append(Block(kind, *sizes, used, kv, layer.window, score))
+            blocks.append(Block(kind, *sizes, used, kv, layer.window, layer.indexer_k > 0, score))
     return tuple(blocks)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
+from operator import add
 
 from planner.cost import compute_buffer, overhead
 from planner.cost.graph import GraphModel, Plan
@@ -25,7 +27,7 @@ from planner.cost.tape import HOST
 from planner.cost.weights import Placed, WeightTable
 from planner.errors import OptionError
 from planner.facts.machine import Machine
-from planner.facts.model import Model
+from planner.facts.model import Model, Role
 from planner.facts.reading import Source
 from planner.plans.memory import DeviceMemory, HostMemory, Memory, Term, total
 from planner.plans.settings import Settings, Tool
@@ -47,6 +49,9 @@ class CostModel:
         self._kv: dict[tuple[object, ...], KvTable] = {}
         self._spans: dict[tuple[object, ...], tuple[Span, ...]] = {}
         self._plans: dict[tuple[object, ...], Plan] = {}
+        self._dense: tuple[list[int], list[int]] | None = None
+        self._caches: dict[tuple[object, ...], list[int]] = {}
+        self._placed: dict[tuple[object, ...], Placed] = {}
         self._compute: dict[tuple[object, ...], dict[str, tuple[Term, ...]]] = {}
 
     def memory(self, settings: Settings, *, compute: bool = True) -> Memory:
@@ -58,7 +63,7 @@ class CostModel:
         """
         self._check(settings)
         shape = shape_of(self.model, settings, self.tool)
-        placed = self._table(settings).place(self.spans(settings), settings.n_cpu_moe)
+        placed = self._place(settings)
         context = self._context(settings, shape)
         work = self._compute_terms(settings, shape) if compute else {}
         cache = self._expert_cache(settings)
@@ -90,9 +95,30 @@ class CostModel:
         """Bytes that ``n_cpu_moe`` moves for one block."""
         return self._table(None).expert_bytes(layer)
 
-    def dense_bytes(self, layer: int) -> int:
-        """Bytes of one block without its routed experts."""
-        return self._table(None).dense_bytes(layer)
+    def block_bytes(self, settings: Settings) -> list[int]:
+        """Weights and cache of every block as it is on a device: experts that ``n_cpu_moe`` moves left out."""
+        if self._dense is None:
+            table, blocks = self._table(None), range(self.model.n_layer)
+            self._dense = [table.dense_bytes(i) for i in blocks], [table.expert_bytes(i) for i in blocks]
+        dense, experts = self._dense
+        cut = settings.n_cpu_moe
+        weights = [*dense[:cut], *map(add, dense[cut:], experts[cut:])]
+        return [*map(add, weights, self._block_cache(settings))] if settings.kv_offload else weights
+
+    @cached_property
+    def output_bytes(self) -> int:
+        """The output matrix, which with tied embeddings is a copy of them."""
+        model = self.model
+        names = {t.name for t in model.tensors if t.role is Role.OUTPUT} if model.has_output else {"token_embd.weight"}
+        return sum(t.n_bytes for t in model.tensors if t.name in names)
+
+    def _block_cache(self, settings: Settings) -> list[int]:
+        shape = shape_of(self.model, settings, self.tool)
+        key = (shape, settings.type_k, settings.type_v, settings.swa_full)
+        if key not in self._caches:
+            table = self._kv_table(settings.type_k, settings.type_v, shape.flash_attn, False)
+            self._caches[key] = table.block_bytes(shape, settings)
+        return self._caches[key]
 
     def host_expert_layers(self, settings: Settings) -> tuple[int, ...]:
         """Blocks with routed experts in host memory, by layer map, ``n_cpu_moe`` and overrides."""
@@ -122,6 +148,12 @@ class CostModel:
             if device != HOST and device not in settings.devices:
                 expected = " ".join((HOST, *settings.devices))
                 raise OptionError(f"override {pattern}={device}", expected=expected, found=repr(device))
+
+    def _place(self, settings: Settings) -> Placed:
+        key = (settings.override_tensor, overhead.drafts(settings), self.spans(settings), settings.n_cpu_moe)
+        if key not in self._placed:
+            self._placed[key] = self._table(settings).place(self.spans(settings), settings.n_cpu_moe)
+        return self._placed[key]
 
     def _table(self, settings: Settings | None) -> WeightTable:
         overrides = settings.override_tensor if settings else ()

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log2
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from planner.facts import pcie
 from planner.facts.machine import Backend, Cpu, Disk, Gpu, Machine
 from planner.facts.reading import Reading, Source
 from planner.plans.settings import LoadMode, Settings
 from planner.plans.speed import Resource
+
+if TYPE_CHECKING:
+    from planner.cost.known_cpus import KnownCpu
+    from planner.cost.known_gpus import KnownGpu
 
 RAM_SHARE: Final = 0.5
 """Share of RAM read bandwidth that expert multiplies reach in decode: 47 of 95.6 GB/s (qwen3-30b-a3b, 16
@@ -22,8 +27,13 @@ VRAM_SHARE: Final = 0.7
 """Share of VRAM bandwidth that decode multiplies reach; with ``LAYER_S`` it gives 7.1 ms per token of
 qwen3-30b-a3b fully on an RTX 3090 Ti (140 tok/s published)."""
 
-LAYER_S: Final = 9e-5
-"""Fixed time of one block on a GPU in decode: launches and small operations (qwen3-30b-a3b, b11549)."""
+LAYER_S: Final = 6e-5
+"""Fixed time of one block on a GPU in decode: launches and small operations. 3.46 ms per token of qwen3-30b-a3b on an
+H200 (b11549), of which 0.55 are bytes; 94 us a block with a build of May 2025 on an RTX 3090 Ti."""
+
+INDEXER_CELL_S: Final = 3.5e-8
+"""Time per cell and block to choose which cells a token attends to: with 12 such blocks a token takes 0.3 to 0.6 us
+longer per token of depth (qwen4exp on an RTX 4080 SUPER, contexts of 512 to 64,491)."""
 
 CROSSING_S: Final = 1.6e-5
 """Round trip of one activation between host and device (177 B MoE on PCIe 4.0, measured)."""
@@ -34,12 +44,33 @@ PAGEABLE_SHARE: Final = 0.45
 FLOPS_PER_BYTE: Final = 100.0
 """f16 rate assumed from VRAM bandwidth where it is not known: 76 to 206 FLOP per byte on cards since 2020."""
 
-PREFILL_SHARE: Final = 0.4
-"""Share of the f16 rate that large quantised multiplies reach."""
+DENSE_SHARE: Final = 0.4
+"""Share of the f16 rate that a dense quantised multiply reaches for a large batch."""
 
-HALF_RATE_TOKENS: Final = 100.0
-"""Tokens per expert at which a multiply reaches half of that: 32 tokens per expert gave a tenth of the f16
-rate (qwen3-30b-a3b, ubatch 512, RTX 3090 Ti, 2,331 tok/s published)."""
+EXPERT_SHARE: Final = 0.08
+"""The same for expert multiplies (``MUL_MAT_ID``), with the quantising, sorting and adding around them: 10 of 80
+TFLOP/s (qwen3-30b-a3b, ubatch 512, RTX 3090 Ti), 48 of 989 (the same, ubatch 2,048, H200, b11549)."""
+
+EXPERT_HALF_TOKENS: Final = 16.0
+"""Tokens per expert at which an expert multiply reaches half of that."""
+
+ATTENTION_SHARE: Final = 0.4
+"""Share of the f16 rate of flash attention: 9.5 ns per token and token of depth (qwen3-30b-a3b, RTX 3090 Ti)."""
+
+QUANTISED_CACHE_COST: Final = 2.0
+"""Time that a GPU takes to read a quantised cache in decode, against an f16 one of as many elements: at a depth of
+16,384 a token took 17.9 ms with f16 and 19.1 with q8_0 where 0.5 ms are the f16 cache's (qwen3-30b-a3b, H200); at
+31,723 no difference in 65 ms (qwen4exp, RTX 4080 SUPER)."""
+
+SKEW: Final = 0.2
+"""How unevenly real text uses experts: of their share ``p`` per token, ``t`` tokens touch
+``1 - (1 + t p / SKEW) ** -SKEW`` of all, as if rates were Gamma distributed with this shape. Within 0.03 of the
+distinct experts in the published route traces of gemma-4-26b-a4b, gpt-oss-120b and qwen3-30b-a3b for 2 to 128
+tokens, 0.09 of those of a model of 512 experts for 1,024 to 8,192 (zhaoyilun/moe-working-set-16gb)."""
+
+THREAD_POWER: Final = 0.8
+"""Bytes per second that fewer threads than cores read go with this power of their share: 4, 8, 12 of 16 threads gave
+0.35, 0.53, 0.83 of the expert time (qwen3-30b-a3b, b11434)."""
 
 CORE_FLOPS: Final = {"avx512f": 6.8e10, "avx2": 3.5e10, "neon": 3.0e10}
 """Multiply rate of one core in a batch: 1.1 TFLOP/s over 16 AVX-512 cores (b11434, ``--no-op-offload``);
@@ -49,6 +80,10 @@ UNPACKED_SHARE: Final = 0.7
 """Share of a core's multiply rate that is left without repacked weights; assumed."""
 
 OTHER_CORE_FLOPS: Final = 1e10
+
+READ_SHARE: Final = 0.8
+"""Share of the channels' theoretical rate that reading on all cores reaches: 598 of 614 GB/s (EPYC 9355, OCCT) and
+64 of 96 GB/s (Ryzen 7 7800X3D, one chiplet) are published; between the two."""
 
 ASSUMED_RAM_BPS: Final = 50e9
 """Dual-channel DDR4-3200 is 51.2 GB/s in theory."""
@@ -91,23 +126,72 @@ def _assumed(value: float, why: str) -> Reading:
     return Reading(value, Source.ASSUMED, why)
 
 
-def _gpu_rates(gpu: Gpu, ram: Reading) -> GpuRates:
-    memory = gpu.memory_bps or (
-        Reading(ram.value, ram.source, "shares RAM") if gpu.unified else _assumed(ASSUMED_VRAM_BPS, "not reported")
-    )
-    pinned = gpu.h2d_pinned_bps or (
-        Reading(ram.value, ram.source, "shares RAM")
-        if gpu.unified
-        else _assumed(ASSUMED_PINNED_BPS, "link not reported")
-    )
+def _known_cpu(cpu: Cpu) -> KnownCpu | None:
+    from planner.cost.known_cpus import known_cpu  # a table that is needed only where nothing was measured
+
+    return known_cpu(cpu.name, cpu.physical_cores)
+
+
+def _known_gpu(gpu: Gpu) -> KnownGpu | None:
+    if gpu.memory_bps and gpu.f16_flops and gpu.h2d_pinned_bps:
+        return None
+    from planner.cost.known_gpus import known_gpu  # as above
+
+    return known_gpu(gpu.name, gpu.total_bytes)
+
+
+def _gpu_rates(gpu: Gpu, ram: Reading, cpu: Cpu) -> GpuRates:
+    known = _known_gpu(gpu)
+    shared = Reading(ram.value, ram.source, "shares RAM") if gpu.unified else None
+    memory = gpu.memory_bps or _published(known) or shared or _assumed(ASSUMED_VRAM_BPS, "not reported")
+    pinned = gpu.h2d_pinned_bps or shared or _link(known, cpu)
     share = 1.0 if gpu.backend is not Backend.CUDA else PAGEABLE_SHARE
     pageable = gpu.h2d_pageable_bps or _assumed(pinned.value * share, f"{share:g} of the pinned rate")
-    f16 = gpu.f16_flops or _assumed(memory.value * FLOPS_PER_BYTE, f"{FLOPS_PER_BYTE:g} FLOP per byte of VRAM rate")
-    return GpuRates(memory, pinned, pageable, f16)
+    return GpuRates(memory, pinned, pageable, gpu.f16_flops or _multiplies(known, memory))
+
+
+def _published(known: KnownGpu | None) -> Reading | None:
+    if known is None or known.memory_bps is None:
+        return None
+    return _assumed(known.memory_bps, f"{known.name}: {known.memory_bps / 1e9:,.4g} GB/s published")
+
+
+def _multiplies(known: KnownGpu | None, memory: Reading) -> Reading:
+    if known is not None and known.f16_flops is not None:
+        return _assumed(known.f16_flops, f"{known.name}: {known.f16_flops / 1e12:,.4g} TFLOP/s published")
+    return _assumed(memory.value * FLOPS_PER_BYTE, f"{FLOPS_PER_BYTE:g} FLOP per byte of VRAM rate")
+
+
+def _link(known: KnownGpu | None, cpu: Cpu) -> Reading:
+    """The connector of the card at the generation that both it and the processor know."""
+    if known is None or known.pcie is None:
+        return _assumed(ASSUMED_PINNED_BPS, "link not reported")
+    generation, lanes = known.pcie
+    host = _known_cpu(cpu)
+    found = pcie.pinned(min(generation, host.pcie) if host else generation, lanes)
+    return _assumed(found.value, f"{known.name}: {found.method}") if found else _assumed(ASSUMED_PINNED_BPS, "no link")
+
+
+def _ram_rate(machine: Machine) -> Reading:
+    """Measured or stated; else by the processor's memory channels; else a flat figure."""
+    if machine.ram.read_bps:
+        return machine.ram.read_bps
+    known = _known_cpu(machine.cpu)
+    if known is None:
+        return _assumed(ASSUMED_RAM_BPS, "not measured")
+    full = known.theoretical_bps
+    method = (
+        f"{known.name}: {known.channels} channels of {known.mega_transfers:,} MT/s,"
+        f" {READ_SHARE:g} of {full / 1e9:,.4g} GB/s"
+    )
+    return _assumed(full * READ_SHARE, method)
 
 
 def _core_flops(cpu: Cpu) -> Reading:
     name = next((isa for isa in CORE_FLOPS if isa in cpu.isa), None)
+    known = None if cpu.isa else _known_cpu(cpu)
+    if known is not None:
+        return _assumed(CORE_FLOPS[known.isa], f"one core with {known.isa}, by its name")
     if name is None:
         return _assumed(OTHER_CORE_FLOPS, "no known vector extension")
     return _assumed(CORE_FLOPS[name], f"one core with {name}")
@@ -134,14 +218,13 @@ def rates_of(machine: Machine, slice_bytes: int | None = None) -> Rates:
     Args:
         slice_bytes: piece in which experts are read from the disk; None for a model without any.
     """
-    ram = machine.ram.read_bps or _assumed(ASSUMED_RAM_BPS, "not measured")
-    cpu = machine.cpu
+    ram, cpu = _ram_rate(machine), machine.cpu
     return Rates(
         ram=ram,
         disk=_disk_rate(machine.disk, slice_bytes or DENSE_SLICE),
         core_flops=_core_flops(cpu),
         cores=cpu.performance_cores or cpu.physical_cores or cpu.logical_cores or 4,
-        gpus={gpu.id: _gpu_rates(gpu, ram) for gpu in machine.gpus},
+        gpus={gpu.id: _gpu_rates(gpu, ram, cpu) for gpu in machine.gpus},
         timed=frozenset((rate.device, rate.experts) for rate in machine.layers if rate.prefill_s_per_token),
     )
 

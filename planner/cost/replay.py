@@ -16,7 +16,7 @@ from planner.cost.tape import HOST, Kind, Node, Tape
 ALIGNMENT: Final = 128
 """Of tensors in a CUDA buffer; other backends align to 32 or 64, which moves a peak by a few KiB."""
 
-_MADE: Final = (Kind.STEP, Kind.LEAF, Kind.COPY)
+_MADE: Final = (Kind.STEP, Kind.COPY, Kind.LEAF)
 """Kinds of tensors that take room of their own in a compute buffer."""
 
 
@@ -39,31 +39,29 @@ def replay(
     for node in held:
         node.readers = 1  # an output of the graph: never freed
     for node in order:
-        if node.root is not None:
-            node.root.views += 1
+        root = node.root
+        if root is not None:
+            root.views += 1
         for source in node.sources:
             source.readers += 1
     ledger = _Ledger(devices, alignment, cuda)
+    allocate, release = ledger.allocate, ledger.release
     for node in leaves:
-        ledger.allocate(node, 0)
+        allocate(node, 0)
     for step, node in enumerate(order):
-        if node.kind in _MADE:
-            ledger.allocate(node, step)
+        if node.born < 0 and node.kind in _MADE:
+            allocate(node, step)
         for source in node.sources:
-            source.readers -= 1
-            if not source.readers and not source.views:
-                ledger.release(source, step)
+            source.readers = left = source.readers - 1
+            if not left and not source.views:
+                release(source, step)
     return ledger.alive()
 
 
 def _leaves(steps: Sequence[Node]) -> list[Node]:
     """Leaves in the order they are first read."""
-    found: dict[int, Node] = {}
-    for node in steps:
-        for source in node.sources:
-            if source.kind is Kind.LEAF:
-                found.setdefault(id(source), source)
-    return list(found.values())
+    leaf = Kind.LEAF
+    return list(dict.fromkeys(source for node in steps for source in node.sources if source.kind is leaf))
 
 
 def _again(node: Node) -> Node:
@@ -82,12 +80,10 @@ class _Ledger:
         self._cuda = cuda
 
     def allocate(self, node: Node, step: int) -> None:
-        if node.born >= 0:
-            return
         device = node.home or HOST
         node.owned, node.born = True, step
         self._tenants.append(node)
-        if device in self._cuda:
+        if node.extra and device in self._cuda:
             node.size += node.extra
         arena = self._arenas[device]
         if node.inplace and self._take_over(arena, node, step):
@@ -128,7 +124,7 @@ class _Ledger:
         for device, arena in self._arenas.items():
             top, labels = self._tops[device], dict[str, int]()
             for node in self._tenants:
-                if node.home == device and node.born <= top and (node.died < 0 or node.died >= top):
+                if node.born <= top and (node.died < 0 or node.died >= top) and node.home == device:
                     labels[node.label] = labels.get(node.label, 0) + node.size
             labels["gaps"] = arena.peak - sum(labels.values())
             found[device] = labels

@@ -46,10 +46,10 @@ def splits(steps: Sequence[Node], cuda: Collection[str]) -> tuple[list[Node], li
     """
     order, inputs = list[Node](), list[Node]()
     known: dict[tuple[int, str], Node] = {}
-    device, start, filled = "", 0, False
+    device, start, filled, view = "", 0, False, Kind.VIEW
     for node in steps:
         home = node.home or HOST
-        if node.kind is not Kind.VIEW:
+        if node.kind is not view:
             sources = node.sources
             staged = filled and sources and sources[0].weight and sources[0].home != home
             if staged or home != device:

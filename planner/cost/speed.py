@@ -10,12 +10,12 @@ head and the disk keep their rates.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from math import ceil, prod
+from dataclasses import dataclass, fields
+from math import ceil
 from typing import Final, NamedTuple
 
-from planner.cost import rates
-from planner.cost.kv_types import row_bytes
+from planner.cost import drafting, rates
+from planner.cost.kv_types import is_quantised, row_bytes
 from planner.cost.layer_blocks import Block, blocks_of
 from planner.cost.layer_times import LayerTimes
 from planner.cost.pool import Pools
@@ -66,6 +66,12 @@ class Costs:
     def total(self) -> float:
         return self.ram + self.gpu + self.pcie + self.disk + self.compute
 
+    def per(self, tokens: float) -> Costs:
+        """The share of one of ``tokens``."""
+        if tokens == 1.0:
+            return self
+        return Costs(*(getattr(self, field.name) / tokens for field in fields(self)))
+
     def largest(self) -> Resource:
         return max(Resource, key=lambda resource: getattr(self, resource.value))
 
@@ -85,7 +91,7 @@ class SpeedModel:
         head = [t for t in model.tensors if t.name in ("output.weight", "token_embd.weight")]
         output = next((t for t in head if t.name == "output.weight"), head[0] if head else None)
         self._head_bytes = output.n_bytes if output else 0
-        self._head_params = prod(output.shape) if output else 0
+        self._draft_bytes = self._head_bytes + drafting.block_bytes(model)
 
     def speed(
         self, settings: Settings, layer_map: tuple[str, ...], host_share: tuple[float, ...], resident: float
@@ -126,35 +132,44 @@ class SpeedModel:
     def _decode(self, settings: Settings, groups: tuple[Group, ...], output: str, resident: float) -> Costs:
         """Seconds per answered token at the depth of the middle of the answer."""
         depth = self.workload.prompt_tokens + self.workload.answer_tokens // 2
+        tokens = drafting.pass_tokens(settings)
         timed_bytes, host_bytes, crossings, costs = 0.0, 0.0, 0, Costs()
         for block, device, share, n in groups:
-            held = row_bytes(settings.type_k, block.kv_elements[0]) + row_bytes(settings.type_v, block.kv_elements[1])
-            cache = held * (min(depth, block.window) if block.window else depth)
-            on_host = block.active_bytes if device == HOST else block.expert_bytes * block.used * share
-            on_gpu = block.active_bytes - on_host
+            cells = min(depth, block.window) if block.window else depth
+            experts = block.expert_bytes * (block.used if tokens == 1 else touched_share(block.used, tokens))
+            read = block.dense_bytes + experts
+            on_host = read if device == HOST else experts * share
             seconds = self._layers.block(block, device, share, settings, offload=False).decode_s
             if seconds is not None:
+                seconds *= read / block.active_bytes
                 timed_bytes += n * on_host
                 costs.measured += n * seconds
-                part = on_host / block.active_bytes
+                part = on_host / read
                 costs.ram += n * seconds * part
                 costs.gpu += n * seconds * (1.0 - part)
             elif device != HOST:
                 crossings += n * (on_host > 0)
-                costs.gpu += n * (on_gpu / self._vram(device) + rates.LAYER_S)
+                costs.gpu += n * ((read - on_host) / self._vram(device) + rates.LAYER_S)
             host_bytes += n * on_host
+            costs.gpu += n * depth * rates.INDEXER_CELL_S if block.indexed and device != HOST else 0.0
             if device == HOST or not settings.kv_offload:
-                host_bytes += n * cache
+                host_bytes += n * cells * _row(settings, block, quantised=1.0)
             else:
-                costs.gpu += n * cache / self._vram(device)
+                costs.gpu += n * cells * _row(settings, block, rates.QUANTISED_CACHE_COST) / self._vram(device)
+        heads = self._head_bytes + self._draft_bytes * (tokens - 1)
         if output == HOST:
-            host_bytes += self._head_bytes
+            host_bytes += heads
         else:
-            costs.gpu += self._head_bytes / self._vram(output)
+            costs.gpu += heads / self._vram(output) + rates.LAYER_S * (tokens - 1)
         costs.pcie = crossings * rates.CROSSING_S
-        costs.ram += (host_bytes - timed_bytes) / (self.rates.ram.value * rates.RAM_SHARE)
+        costs.ram += (host_bytes - timed_bytes) / (self.rates.ram.value * rates.RAM_SHARE * self._threads(settings))
         costs.disk = host_bytes * (1.0 - resident) / self.rates.disk.value
-        return costs
+        return costs.per(drafting.accepted_tokens(settings))
+
+    def _threads(self, settings: Settings) -> float:
+        """Share of the RAM rate that the threads reach."""
+        given = settings.threads or self.rates.cores
+        return float(min(given / self.rates.cores, 1.0) ** rates.THREAD_POWER)
 
     def _vram(self, device: str) -> float:
         """Bytes per second that decode reads from a device's memory."""
@@ -170,7 +185,7 @@ class SpeedModel:
         copied, read, costs = 0.0, 0.0, Costs()
         for block, device, host_share, n in groups:
             share = 1.0 if device == HOST else host_share
-            touched = block.expert_bytes * (1.0 - (1.0 - block.used) ** tokens)
+            touched = block.expert_bytes * touched_share(block.used, tokens)
             weights = touched * share + (block.dense_bytes if device == HOST else 0)
             read += n * weights
             timed = self._layers.block(block, device, host_share, settings, offload=offload).prefill
@@ -180,6 +195,9 @@ class SpeedModel:
                 costs.measured += seconds
                 continue
             copied += n * weights if helper != HOST else 0.0
+            if device != HOST:
+                held = block.dense_bytes + touched * (1.0 - share)
+                costs.gpu += passes * n * held / self._vram(device)
             costs.compute += prompt * n * self._token_s(block, device, share, helper, tokens)
         if copied and first is not None:
             link = self.rates.gpus[first]
@@ -200,22 +218,22 @@ class SpeedModel:
     def _token_s(self, block: Block, device: str, share: float, helper: str, tokens: int) -> float:
         """Seconds of one prompt token's multiplies in a block; ``helper`` does those of the host's weights."""
         experts = 2.0 * block.expert_params * block.used
-        rows = tokens * block.used
+        rows = tokens * block.used / touched_share(block.used, tokens) if block.used else 1.0
         dense_on = helper if device == HOST else device
         attended = self.workload.prompt_tokens / 2
         attended = min(attended, block.window) if block.window else attended
+        fill = rows / (rows + rates.EXPERT_HALF_TOKENS) * rates.EXPERT_SHARE
         return (
-            self._multiply_s(dense_on, 2.0 * block.dense_params, tokens)
-            + self._multiply_s(device, block.score_flop * attended, tokens)
-            + self._multiply_s(helper, experts * share, rows)
-            + self._multiply_s(device, experts * (1.0 - share), rows)
+            self._multiply_s(dense_on, 2.0 * block.dense_params, rates.DENSE_SHARE)
+            + self._multiply_s(device, block.score_flop * attended, rates.ATTENTION_SHARE)
+            + self._multiply_s(helper, experts * share, fill)
+            + self._multiply_s(device, experts * (1.0 - share), fill)
         )
 
-    def _multiply_s(self, device: str, flop: float, rows: float) -> float:
-        """Seconds of ``flop`` on a device when ``rows`` tokens share a weight."""
+    def _multiply_s(self, device: str, flop: float, share: float) -> float:
+        """Seconds of ``flop`` on a device; a GPU reaches ``share`` of its f16 rate."""
         if device == HOST:
             return flop / (self.rates.core_flops.value * self.rates.cores)
-        share = rates.PREFILL_SHARE * rows / (rows + rates.HALF_RATE_TOKENS)
         return flop / (self.rates.gpus[device].f16.value * share)
 
     def _spread(self, costs: Costs, settings: Settings) -> float:
@@ -223,6 +241,22 @@ class SpeedModel:
         behind = rates.behind(self.rates, settings)
         heavy = [r for r in Resource if getattr(costs, r.value) >= 0.1 * costs.total]
         return max(SPREAD[reading.source] for resource in heavy for _, reading in behind[resource])
+
+
+def _row(settings: Settings, block: Block, quantised: float) -> float:
+    """Bytes of a cell that a token reads; where a quantised one costs more than its bytes, as so many f16 bytes."""
+    types = zip((settings.type_k, settings.type_v), block.kv_elements, strict=True)
+    if quantised == 1.0:
+        return float(sum(row_bytes(kind, n) for kind, n in types))
+    return float(sum(2 * n * quantised if is_quantised(kind) else row_bytes(kind, n) for kind, n in types))
+
+
+def touched_share(used: float, tokens: float) -> float:
+    """Share of a block's experts that ``tokens`` of real text use, each of them the share ``used``; at least that.
+
+    ``rates.SKEW`` has the law and where it comes from; a batch of synthetic tokens touches more or less.
+    """
+    return max(1.0 - (1.0 + tokens * used / rates.SKEW) ** -rates.SKEW, used) if used < 1.0 else 1.0
 
 
 def _eased(spread: float, measured: float) -> float:

@@ -52,6 +52,7 @@ class Placed:
     by_role: dict[tuple[str, Role], int] = field(default_factory=dict)
     repackable: int = 0
     lazy: int = 0
+    _terms: dict[str, tuple[Term, ...]] = field(default_factory=dict)
 
     def add(self, device: str, role: Role, n_bytes: int) -> None:
         if n_bytes:
@@ -62,11 +63,13 @@ class Placed:
 
     def terms(self, device: str) -> tuple[Term, ...]:
         """One term per role on the device, largest first."""
-        found = sorted(((n, role) for (d, role), n in self.by_role.items() if d == device), reverse=True)
-        return tuple(
-            Term(f"weights {role}", n, Source.DERIVED, f"{count(n)} B of {role} tensors in the file")
-            for n, role in found
-        )
+        if device not in self._terms:
+            found = sorted(((n, role) for (d, role), n in self.by_role.items() if d == device), reverse=True)
+            self._terms[device] = tuple(
+                Term(f"weights {role}", n, Source.DERIVED, f"{count(n)} B of {role} tensors in the file")
+                for n, role in found
+            )
+        return self._terms[device]
 
 
 class WeightTable:

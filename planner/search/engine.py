@@ -7,9 +7,10 @@ bounds until none can win any more. Deterministic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import product
+from types import MappingProxyType
 from typing import Final
 
 from planner.cost.evaluate import HOST_ID, Evaluator
@@ -20,9 +21,11 @@ from planner.plans.memory import total
 from planner.plans.plan import Candidate, Verdict
 from planner.plans.rule import Draft, Problem, Rule
 from planner.plans.settings import LoadMode, Settings
+from planner.search.candidates import beside, combination, emptiest, healthy, keeps
 from planner.search.ladder import Rung, first_true, parts, rungs
 from planner.search.pins import pinned
 from planner.search.pool import with_pool
+from planner.units import MIB
 
 TIE: Final = 0.005
 """Costs within this share count as equal: predictions are not sharper. The rules' order of values decides,
@@ -37,6 +40,11 @@ CONTEXT_COST: Final = 0.05
 CLIMB: Final = 16
 """Rungs above the first that fits which are tried as well where layers left the GPU: there the compute buffer of
 the layers on the CPU can shrink as more of them move back."""
+
+SPLIT_TOLERANCE: Final = 64 * MIB
+"""Compute buffers that differ by less than this keep the split that was made for them."""
+
+NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 LADDER: Final = ("n_gpu_layers", "n_cpu_moe")
 
@@ -64,10 +72,26 @@ class Search:
     problem: Problem
     evaluator: Evaluator
     draft: Draft
+    compute: dict[tuple[object, ...], dict[str, int]] = field(default_factory=dict)
+    """Compute buffers per device of the last candidate that fitted, by combination."""
 
     def evaluate(self, settings: Settings) -> Candidate:
-        """Price settings under the draft's reserve; several devices get their balanced split unless it is pinned."""
-        return self.evaluator.candidate(self._split(settings), self.draft.reserve)
+        """Price settings under the draft's reserve; several devices get their balanced split unless it is pinned.
+
+        The split needs the compute buffers and they the split: the second round is based on the first one's.
+        """
+        if not self._splits(settings):
+            return self.evaluator.candidate(settings, self.draft.reserve)
+        known = self.compute.get(combination(settings), {})
+        split = self._split(settings, known)
+        first = self.evaluator.candidate(split, self.draft.reserve)
+        found = beside(first)
+        if all(abs(found[d] - known.get(d, 0)) <= SPLIT_TOLERANCE for d in settings.devices):
+            return first
+        again = self._split(settings, found)
+        second = first if again == split else self.evaluator.candidate(again, self.draft.reserve)
+        self.compute[combination(settings)] = beside(second)
+        return min(first, second, key=lambda c: (not c.runs, -emptiest(c)))
 
     def best(self) -> Candidate | None:
         """The cheapest candidate that fits, at the longest open context that costs little more; or None."""
@@ -110,10 +134,17 @@ class Search:
         """``base`` on one rung."""
         return replace(base, n_gpu_layers=rung.n_gpu_layers, n_cpu_moe=rung.n_cpu_moe)
 
-    def _split(self, settings: Settings) -> Settings:
-        if len(settings.devices) > 1 and self.problem.pin("tensor_split") is None:
-            return replace(settings, tensor_split=balanced_split(self.evaluator, settings, self.draft.reserve))
-        return settings
+    def _splits(self, settings: Settings) -> bool:
+        return len(settings.devices) > 1 and self.problem.pin("tensor_split") is None
+
+    def _split(self, settings: Settings, compute: Mapping[str, int]) -> Settings:
+        """``settings`` with layers balanced over several devices beside ``compute`` bytes and the reserve."""
+        if not self._splits(settings):
+            return settings
+        reserve = dict(self.draft.reserve)
+        fixed = {d.id: total(d.overhead) + reserve.get(d.id, 0) for d in self.evaluator.floor(settings).devices}
+        taken = {device: n_bytes + compute.get(device, 0) for device, n_bytes in fixed.items()}
+        return replace(settings, tensor_split=balanced_split(self.evaluator, settings, taken))
 
     def _best_at(self, n_ctx: int, limit: float | None) -> Candidate | None:
         """The cheapest candidate that fits at one context; None if none fits, or none at ``limit`` or less."""
@@ -121,14 +152,14 @@ class Search:
         bounds = [bound for base in self.combinations(n_ctx) if (bound := self._bound(base)) is not None]
         found: list[Candidate] = []
         for bound in sorted(bounds, key=lambda b: (b.candidate.verdict is Verdict.PAGES, b.cost)):
-            taken = _healthy(found)
+            taken = healthy(found)
             if (taken and self._beaten(bound, taken)) or (limit is not None and bound.cost > limit):
                 break
             candidate = self._first_that_fits(bound)
             found += [candidate] if candidate is not None else []
         if not found:
             return None
-        taken = _healthy(found)
+        taken = healthy(found)
         least = min(cost(c, goal) for c in taken)
         return min((c for c in taken if cost(c, goal) <= least * (1.0 + TIE)), key=self._preference)
 
@@ -136,13 +167,19 @@ class Search:
         """The highest rung that weights and cache alone leave possible, and the least it can cost; None if none."""
         ladder = rungs(self.draft, base.devices)
 
-        def bound(index: int) -> Candidate:
-            return self.evaluator.bound(self._split(self.at(base, ladder[index])), self.draft.reserve)
-
-        rung = first_true(len(ladder), lambda i: _keeps(bound(i)))
-        if rung == len(ladder) or not bound(rung).runs:
+        rung = first_true(len(ladder), lambda i: self._holds(self.at(base, ladder[i])))
+        if rung == len(ladder):
+            return None
+        bound = self.evaluator.bound(self._split(self.at(base, ladder[rung]), NOTHING), self.draft.reserve)
+        if not bound.runs:
             return None  # what RAM lacks on this rung it lacks even more on lower ones
-        return Bound(base, ladder[rung:], bound(rung), cost(bound(rung), self.problem.workload.goal))
+        return Bound(base, ladder[rung:], bound, cost(bound, self.problem.workload.goal))
+
+    def _holds(self, settings: Settings, compute: Mapping[str, int] = NOTHING) -> bool:
+        """Whether weights and cache leave ``compute`` bytes and the reserve free on every device."""
+        devices = self.evaluator.floor(self._split(settings, compute)).devices
+        keep = dict(self.draft.reserve)
+        return all(d.headroom_bytes >= keep.get(d.id, 0) + compute.get(d.id, 0) for d in devices)
 
     def _beaten(self, bound: Bound, taken: list[Candidate]) -> bool:
         """Whether nothing from ``bound`` on can be as good as what was found."""
@@ -155,27 +192,33 @@ class Search:
     def _first_that_fits(self, bound: Bound) -> Candidate | None:
         """The highest rung that the devices hold, if RAM holds the rest: lower ones only ask more of RAM.
 
-        Compute buffers hardly change from rung to rung, so the first rung's tell where to look next.
+        Compute buffers hardly change from rung to rung, so one rung's tell where to look next; those of the same
+        combination at another context tell where to begin.
         """
-        ladder, index = bound.rungs, 0
-        candidate = self.evaluate(self.at(bound.base, ladder[0]))
-        while not _keeps(candidate):
-            index = max(index + 1, self._roomy(bound, _beside(candidate)))
+        ladder, known = bound.rungs, self.compute.get(combination(bound.base))
+        index = 0 if known is None else min(self._roomy(bound, known), len(ladder) - 1)
+        candidate = self.evaluate(self.at(bound.base, ladder[index]))
+        while not keeps(candidate):
+            index = max(index + 1, self._roomy(bound, beside(candidate)))
             if index >= len(ladder):
                 return None
             candidate = self.evaluate(self.at(bound.base, ladder[index]))
+        self.compute[combination(bound.base)] = beside(candidate)
+        candidate = self._raised(bound, index, candidate)
         return candidate if candidate.runs else None
 
-    def _roomy(self, bound: Bound, beside: dict[str, int]) -> int:
-        """The first rung on which weights and cache leave ``beside`` bytes and the reserve free on every device."""
-        keep = {device: n_bytes + beside.get(device, 0) for device, n_bytes in self.draft.reserve}
+    def _raised(self, bound: Bound, index: int, candidate: Candidate) -> Candidate:
+        """A rung above the one that fits, where its compute buffer leaves room for that."""
+        while (higher := self._roomy(bound, beside(candidate))) < index:
+            tried = self.evaluate(self.at(bound.base, bound.rungs[higher]))
+            if not keeps(tried):
+                return candidate
+            candidate, index = tried, higher
+        return candidate
 
-        def roomy(index: int) -> bool:
-            settings = self._split(self.at(bound.base, bound.rungs[index]))
-            devices = self.evaluator.bound(settings, self.draft.reserve).memory.devices
-            return all(device.headroom_bytes >= keep.get(device.id, 0) for device in devices)
-
-        return first_true(len(bound.rungs), roomy)
+    def _roomy(self, bound: Bound, compute: Mapping[str, int]) -> int:
+        """The first rung on which weights and cache leave ``compute`` bytes and the reserve free on every device."""
+        return first_true(len(bound.rungs), lambda i: self._holds(self.at(bound.base, bound.rungs[i]), compute))
 
     def _climbed(self, chosen: Candidate) -> Candidate:
         """The best of the rungs just above a choice that left layers on the CPU."""
@@ -185,7 +228,8 @@ class Search:
         if not settings.devices or settings.n_gpu_layers == ladder[0].n_gpu_layers:
             return chosen
         index = ladder.index(rung)
-        above = (self.evaluate(self.at(settings, r)) for r in ladder[max(index - CLIMB, 0) : index])
+        rungs_above = (self.at(settings, rung) for rung in ladder[max(index - CLIMB, 0) : index])
+        above = [self.evaluate(higher) for higher in rungs_above if self._holds(higher)]
         better = [c for c in above if c.runs and c.verdict is chosen.verdict and cost(c, goal) < cost(chosen, goal)]
         return min(better, key=lambda c: cost(c, goal), default=chosen)
 
@@ -204,9 +248,9 @@ class Search:
         keep = dict(self.draft.reserve)
         spare = max(d.headroom_bytes - keep.get(d.id, 0) for d in chosen.memory.devices)
         for part in parts(self.problem, block):
-            if part.moved_bytes <= spare:
-                override = ((part.pattern, HOST),)
-                tried = self.evaluate(replace(settings, n_cpu_moe=fewer[-1], override_tensor=override))
+            partial = replace(settings, n_cpu_moe=fewer[-1], override_tensor=((part.pattern, HOST),))
+            if part.moved_bytes <= spare and self._holds(partial, beside(chosen)):
+                tried = self.evaluate(partial)
                 if tried.runs:
                     return tried if cost(tried, goal) <= cost(chosen, goal) * (1.0 - PARTIAL_GAIN) else chosen
         return chosen
@@ -237,21 +281,6 @@ class Search:
                     chosen = raised
                     break
         return chosen
-
-
-def _keeps(candidate: Candidate) -> bool:
-    """Whether every device keeps its reserve; RAM is another question."""
-    return all(short.device == HOST_ID for short in candidate.shortfalls)
-
-
-def _beside(candidate: Candidate) -> dict[str, int]:
-    """Compute buffer per device."""
-    return {device.id: total(device.compute) for device in candidate.memory.devices}
-
-
-def _healthy(found: list[Candidate]) -> list[Candidate]:
-    """Those that do not page, or all if every one does."""
-    return [c for c in found if c.verdict is Verdict.FITS] or found
 
 
 def search(problem: Problem, rules: tuple[Rule, ...], evaluator: Evaluator) -> Search:

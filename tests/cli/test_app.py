@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from planner import __version__
+from planner.demo import DemoModel
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 COMMANDS = ("plan", "check", "inspect", "probe", "explain", "demo")
@@ -65,31 +66,43 @@ def test_usage_errors(run: Run, args: tuple[str, ...], says: str) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_start_is_light() -> None:
-    """``--help`` loads Typer and nothing else that is heavy."""
+def modules_of(*args: str) -> set[str]:
+    """Modules that a command has loaded when it ends."""
     code = (
-        "import sys; sys.argv = ['moeplan', '--help']\nfrom planner.cli.app import main\n"
+        "import sys; from planner.cli.app import main\n"
         "try: main()\nexcept SystemExit: pass\nprint(*sys.modules, file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True)
+    return set(done.stderr.splitlines()[-1].split())
+
+
+def test_start_is_light() -> None:
+    """``--help`` loads Typer and nothing else that is heavy."""
+    found = modules_of("--help")
+    loaded = {name.partition(".")[0] for name in found}
     heavy = {"pydantic", "rich", "psutil", "pynvml", "cpuinfo", "gguf", "numpy", "platformdirs", "urllib3", "llama_cpp"}
     assert "typer" in loaded
     assert loaded & heavy == set()
-    ours = {name for name in done.stderr.split() if name.split(".")[0] in ("probes", "policies", "emit")}
+    ours = {name for name in found if name.split(".")[0] in ("probes", "policies", "emit")}
     assert ours == set()
 
 
 def test_a_command_loads_only_its_own() -> None:
     """``explain`` needs no validation, no measuring and no model reader."""
-    code = (
-        "import sys; sys.argv = ['moeplan', 'explain', 'headroom']\nfrom planner.cli.app import main\n"
-        "try: main()\nexcept SystemExit: pass\nprint(*sys.modules, file=sys.stderr)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stderr.split())
-    assert loaded & {"pydantic", "gguf", "numpy", "psutil", "planner.gguf.analyze", "probes.collect"} == set()
-    assert "rich.console" in loaded
+    found = modules_of("explain", "headroom")
+    assert found & {"pydantic", "gguf", "numpy", "psutil", "planner.gguf.analyze", "probes.collect"} == set()
+    assert "rich.console" in found
+
+
+@pytest.mark.parametrize("output", [("--json",), ()])
+def test_a_plan_on_a_recorded_machine_loads_little(
+    random_demo: DemoModel, machine_file: Callable[[str], Path], output: tuple[str, ...]
+) -> None:
+    """A whole answer in half a second leaves no room for pydantic's 0.1 s (docs/decisions/006)."""
+    machine = str(machine_file("desktop-16gb-wddm"))
+    found = modules_of("--fit", random_demo.path, "--machine", machine, *output)
+    heavy = {"pydantic", "gguf", "numpy", "psutil", "platformdirs", "tempfile", "urllib.request", "probes.collect"}
+    assert "planner.search" in found and found & heavy == set()
 
 
 def best_of(command: list[str], turns: int = 5) -> float:

@@ -7,6 +7,7 @@ from planner.cost.model import CostModel
 from planner.cost.split import balanced_split, layer_bytes
 from planner.facts.machine import Backend, DriverModel, Machine, Ram
 from planner.facts.workload import Workload
+from planner.plans.memory import total
 from planner.units import GIB
 from tests.builders import make_gpu, make_machine, make_model, make_settings
 
@@ -44,11 +45,27 @@ def test_a_split_fills_devices_evenly_after_the_experts_moved() -> None:
     machine = make_machine(make_gpu("CUDA0"), make_gpu("CUDA1"))
     price = evaluator(machine)
     settings = make_settings(devices=("CUDA0", "CUDA1"), n_cpu_moe=4)
-    split = balanced_split(price, settings, ())
+    split = balanced_split(price, settings, {})
     weights = layer_bytes(price, settings)
     assert sum(split) == len(weights) == 9
     first = sum(weights[: int(split[0])])
     assert abs(2 * first - sum(weights)) <= max(weights)
+
+
+def test_what_a_device_needs_besides_takes_layers_from_it() -> None:
+    machine = make_machine(make_gpu("CUDA0"), make_gpu("CUDA1"))
+    price = evaluator(machine)
+    settings = make_settings(devices=("CUDA0", "CUDA1"))
+    even = balanced_split(price, settings, {})
+    uneven = balanced_split(price, settings, {"CUDA0": machine.gpus[0].total_bytes * 3 // 4})
+    assert uneven[0] < even[0] and sum(uneven) == sum(even)
+
+
+def test_the_bytes_of_the_blocks_are_those_that_memory_places() -> None:
+    price = evaluator(make_machine(make_gpu("CUDA0")))
+    settings = make_settings(n_cpu_moe=3, n_ctx=4096)
+    device = price.memory(settings).devices[0]
+    assert sum(layer_bytes(price, settings)) == total(device.model) + total(device.context)
 
 
 def test_a_tied_head_weighs_what_its_copy_takes() -> None:

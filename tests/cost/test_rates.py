@@ -6,9 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from planner.cost.rates import ASSUMED_DISK_BPS, rates_of
-from planner.facts.machine import Disk, ReadPoint
+from planner.cost.rates import (
+    ASSUMED_DISK_BPS,
+    ASSUMED_PINNED_BPS,
+    ASSUMED_RAM_BPS,
+    ASSUMED_VRAM_BPS,
+    CORE_FLOPS,
+    FLOPS_PER_BYTE,
+    rates_of,
+)
+from planner.facts.machine import Backend, Cpu, Disk, Gpu, Machine, Os, Ram, ReadPoint
 from planner.facts.reading import Reading, Source
+from planner.units import GIB
 from tests.builders import make_machine, make_model
 
 KIB = 1024
@@ -52,3 +61,63 @@ def test_the_slice_is_one_matrix_of_one_expert() -> None:
     assert model.expert_slice_bytes == 256 * 128 * 2
     dense = replace(model, tensors=tuple(t for t in model.tensors if "exps" not in t.name))
     assert dense.expert_slice_bytes is None
+
+
+def card(name: str, gib: int, **facts: object) -> Gpu:
+    return Gpu("CUDA0", gib * GIB, name=name, backend=Backend.CUDA, **facts)  # type: ignore[arg-type]
+
+
+def desktop(gpu: Gpu, cpu: str = "AMD Ryzen 7 7700X 8-Core Processor") -> Machine:
+    return Machine(Os.LINUX, Ram(64 * GIB), Cpu(cpu, physical_cores=8), (gpu,))
+
+
+def test_a_card_that_reports_nothing_is_taken_at_what_its_maker_publishes() -> None:
+    found = rates_of(desktop(card("NVIDIA GeForce RTX 3090", 24))).gpus["CUDA0"]
+    assert (found.memory.value, found.memory.source) == (936e9, Source.ASSUMED)
+    assert found.memory.method == "NVIDIA GeForce RTX 3090: 936 GB/s published"
+    assert found.f16.value == 142.3e12
+    assert found.pinned.value == pytest.approx(23.46e9, rel=0.01)
+
+
+def test_what_the_driver_says_beats_the_table() -> None:
+    gpu = card("NVIDIA GeForce RTX 3090", 24, memory_bps=measured(9e11), f16_flops=measured(1e13))
+    found = rates_of(desktop(gpu)).gpus["CUDA0"]
+    assert (found.memory.value, found.f16.value) == (9e11, 1e13)
+    assert found.pinned.source is Source.ASSUMED
+
+
+def test_an_unknown_card_is_assumed_flat() -> None:
+    found = rates_of(desktop(card("NVIDIA GeForce RTX 9999", 24))).gpus["CUDA0"]
+    assert (found.memory.value, found.pinned.value) == (ASSUMED_VRAM_BPS, ASSUMED_PINNED_BPS)
+    assert found.f16.value == ASSUMED_VRAM_BPS * FLOPS_PER_BYTE
+
+
+def test_a_card_runs_at_the_older_of_two_pcie_generations() -> None:
+    gpu = card("NVIDIA GeForce RTX 4090", 24)
+    new, old = (
+        rates_of(desktop(gpu, cpu)).gpus["CUDA0"].pinned.value for cpu in ("Intel Core i9-14900K", "i7-8086K 6c")
+    )
+    assert new == pytest.approx(2 * old, rel=0.01)
+
+
+def test_ram_by_the_channels_of_the_processor() -> None:
+    found = rates_of(desktop(card("x", 8), "AMD EPYC 7763 64-Core Processor")).ram
+    assert found.value == pytest.approx(0.8 * 204.8e9)
+    assert found.source is Source.ASSUMED
+    assert found.method.startswith("AMD EPYC 7763 64-Core Processor: 8 channels of 3,200 MT/s")
+    assert rates_of(desktop(card("x", 8), "an unknown one")).ram.value == ASSUMED_RAM_BPS
+
+
+def test_shared_memory_is_read_at_its_own_rate_where_that_is_published() -> None:
+    strix = card("Radeon 8060S Graphics", 96, unified=True)
+    plain = card("AMD Radeon Graphics", 32, unified=True)
+    slow = replace(desktop(strix), ram=Ram(128 * GIB, read_bps=measured(120e9)))
+    assert rates_of(slow).gpus["CUDA0"].memory.value == 256e9
+    assert rates_of(replace(slow, gpus=(plain,))).gpus["CUDA0"].memory.value == 120e9
+
+
+def test_a_core_without_its_instructions_is_taken_by_its_name() -> None:
+    machine = desktop(card("x", 8))
+    assert rates_of(machine).core_flops.value == CORE_FLOPS["avx512f"]
+    listed = replace(machine, cpu=replace(machine.cpu, isa=("avx2",)))
+    assert rates_of(listed).core_flops.value == CORE_FLOPS["avx2"]

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from planner.cost import rates
+from planner.cost import drafting, rates
 from planner.cost.evaluate import Evaluator, host_expert_shares
 from planner.cost.model import CostModel
+from planner.cost.speed import touched_share
 from planner.facts.machine import Cpu
 from planner.facts.reading import Reading, Source
 from planner.facts.workload import Workload
@@ -56,9 +57,46 @@ def test_prefill_copies_the_hosts_experts_once_per_ubatch() -> None:
     seconds = [
         2048 / price.candidate(make_settings(n_cpu_moe=n, n_ubatch=512), ()).speed.prefill_tps.mid for n in (0, 1, 2)
     ]
-    touched = EXPERTS * (1 - (1 - 2 / 8) ** 512)
-    assert seconds[1] - seconds[0] == pytest.approx(4 * touched / PINNED)
-    assert seconds[2] - seconds[1] == pytest.approx(4 * touched / PINNED)
+    touched = EXPERTS * touched_share(2 / 8, 512)
+    once = touched / PINNED - touched / (VRAM * rates.VRAM_SHARE)  # copied, where it was read from VRAM
+    assert seconds[1] - seconds[0] == pytest.approx(4 * once)
+    assert seconds[2] - seconds[1] == pytest.approx(4 * once)
+
+
+@pytest.mark.parametrize(
+    ("used", "tokens", "measured", "within"),
+    [
+        (6 / 128, 16, 0.272, 0.01),  # distinct experts of a window of a published decode trace of gemma-4-26b-a4b
+        (6 / 128, 128, 0.523, 0.03),
+        (6 / 128, 128, 0.498, 0.01),  # qwen3-30b-a3b
+        (2 / 128, 64, 0.280, 0.03),  # gpt-oss-120b
+        (10 / 512, 1024, 262 / 512, 0.1),  # a model of 512 experts, per ubatch (zhaoyilun/moe-working-set-16gb)
+        (10 / 512, 8192, 396 / 512, 0.05),
+    ],
+)
+def test_text_touches_fewer_experts_than_chance(used: float, tokens: int, measured: float, within: float) -> None:
+    found = touched_share(used, tokens)
+    assert found == pytest.approx(measured, abs=within)
+    assert found < 1 - (1 - used) ** tokens
+
+
+def test_one_token_touches_its_own_experts_and_a_dense_block_all() -> None:
+    assert touched_share(2 / 8, 1) == pytest.approx(2 / 8, rel=0.25)
+    assert touched_share(2 / 8, 1) >= 2 / 8
+    assert touched_share(1.0, 1) == 1.0
+
+
+def test_fewer_threads_than_cores_decode_slower_from_ram() -> None:
+    price = evaluator()
+    host = make_settings(n_cpu_moe=4)
+    half, full, more = (price.candidate(replace(host, threads=n), ()).speed.decode_tps.mid for n in (4, 8, 16))
+    assert half < full == more
+
+
+def test_a_quantised_cache_is_read_no_faster_on_a_gpu() -> None:
+    price = evaluator()
+    f16, q8 = (price.candidate(make_settings(type_k=t, type_v=t), ()).speed.decode_tps.mid for t in ("f16", "q8_0"))
+    assert q8 < f16
 
 
 def test_the_count_of_ubatches_is_rounded_up() -> None:
@@ -113,3 +151,16 @@ def test_reading_from_disk_costs_what_ram_lacks() -> None:
     full, paged = price.candidate(settings, ()), short.candidate(settings, ())
     assert (full.verdict, paged.verdict) == ("fits", "pages")
     assert paged.speed.decode_tps.mid < full.speed.decode_tps.mid
+
+
+def test_a_drafted_pass_reads_more_experts_and_yields_two_tokens() -> None:
+    price = evaluator()
+    one, drafted = (
+        price.candidate(make_settings(n_cpu_moe=4, spec_type=kind), ()).speed.decode_tps.mid
+        for kind in (None, "draft-mtp")
+    )
+    on_gpu = 4 * (ATTENTION + ROUTER + CACHE) + 4 * HEAD
+    experts = 4 * EXPERTS * touched_share(2 / 8, 4)
+    expected = on_gpu / (VRAM * rates.VRAM_SHARE) + experts / (RAM * rates.RAM_SHARE) + 7 * rates.LAYER_S
+    assert 1 / drafted == pytest.approx((expected + 4 * rates.CROSSING_S) / drafting.ACCEPTED_TOKENS)
+    assert one != drafted

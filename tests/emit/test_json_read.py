@@ -21,6 +21,8 @@ def test_decisions_come_back() -> None:
         ("[]", "the file"),
         (json.dumps({"schema": "moeplan.plan/2"}), "schema"),
         (plan_json(make_plan()).replace('"fits"', '"maybe"'), "verdict"),
+        (plan_json(make_plan()).replace('"rule":', '"ruler": 1, "rule":'), "decisions.0.ruler"),
+        (plan_json(make_plan()).replace('"file_bytes": ', '"file_bytes": -'), "model.file_bytes"),
     ],
 )
 def test_what_is_no_plan_is_named(text: str, where: str) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -161,9 +162,57 @@ def test_the_schema_refuses_what_is_not_a_plan() -> None:
         {**good, "extra": 1},
         {key: value for key, value in good.items() if key != "argv"},
         {**good, "refusal": {}},
+        {key: value for key, value in good.items() if key != "schema"},
+        _with(good, "model.extra", 1),
+        _with(good, "memory.devices.0.extra", 1),
+        _with(good, "memory.devices.0.model_bytes", -1),
+        _with(good, "memory.host.model_bytes", 1.5),
+        _with(good, "decisions.0.because", []),
+        _with(good, "decisions.0.because.0.source", "guess"),
+        _with(good, "speed.turn_s.mid", "fast"),
     ):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(broken, schema)
+
+
+def _with(data: dict[str, Any], where: str, value: object) -> dict[str, Any]:
+    """A copy with another value at a path."""
+    copy: dict[str, Any] = json.loads(json.dumps(data))
+    node: Any = copy
+    *steps, last = where.split(".")
+    for step in steps:
+        node = node[int(step)] if step.isdigit() else node[step]
+    node[last] = value
+    return copy
+
+
+def test_every_object_of_the_schemas_is_closed() -> None:
+    def objects(node: object) -> Iterator[dict[str, Any]]:
+        if isinstance(node, dict):
+            if "properties" in node:
+                yield node
+            node = list(node.values())
+        if isinstance(node, list):
+            for item in node:
+                yield from objects(item)
+
+    found = [item for schema in schemas().values() for item in objects(schema)]
+    assert len(found) >= 20
+    assert all(item["additionalProperties"] is False for item in found)
+
+
+def test_a_number_that_is_none_is_an_error() -> None:
+    plan = make_plan()
+    settings = replace(plan.chosen.settings, tensor_split=(float("nan"), 1.0))
+    with pytest.raises(ValueError, match="JSON compliant"):
+        plan_json(replace(plan, chosen=replace(plan.chosen, settings=settings)))
+
+
+def test_whole_numbers_stay_fractions_where_the_shape_says_so() -> None:
+    plan = make_plan()
+    band = Band(1, 2, 3)
+    text = plan_json(replace(plan, chosen=replace(plan.chosen, speed=replace(plan.chosen.speed, turn_s=band))))
+    assert '"low": 1.0' in text and '"high": 3.0' in text
 
 
 def test_formats() -> None:

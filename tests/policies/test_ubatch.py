@@ -6,7 +6,7 @@ from tests.policies.problems import card, decision, machine, solved
 def test_a_large_ubatch_when_host_experts_are_copied_for_a_long_prompt() -> None:
     short = solved(machine(card(6)), prompt_tokens=256, answer_tokens=512)
     long = solved(machine(card(6)), prompt_tokens=8192, answer_tokens=64, n_ctx=16384)
-    assert short.chosen.settings.n_ubatch == 512
+    assert short.chosen.settings.n_ubatch <= 512
     assert long.chosen.settings.n_ubatch >= 2048
     assert long.chosen.settings.n_batch >= long.chosen.settings.n_ubatch
 

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+import tracemalloc
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,7 @@ def test_names_that_are_no_unicode_still_dump() -> None:
 
 
 GPU = {"id": "CUDA0", "total_bytes": 100}
+LAYER = {"model": "x", "device": "CPU", "kind": "moe"}
 GUESS = {"value": 1, "source": "guess"}
 
 
@@ -88,16 +90,24 @@ GUESS = {"value": 1, "source": "guess"}
         ({"ram": {"total_bytes": "16GB"}}, "ram.total_bytes", "valid integer", '"16GB"'),
         ({"ram": {"total_bytes": True}}, "ram.total_bytes", "valid integer", "true"),
         ({"ram": {"total_bytes": 5, "available_bytes": 6}}, "ram", "available_bytes of at most", "an object"),
-        ({"ram": {"total_bytes": 5, "read_bps": -1}}, "ram.read_bps.value", "greater than 0", "-1"),
+        ({"ram": {"total_bytes": 5, "read_bps": -1}}, "ram.read_bps.value", "greater than", "-1"),
         ({"ram": {"total_bytes": 5, "read_bps": GUESS}}, "ram.read_bps.source", "'user'", "guess"),
         ({"gpus": 5}, "gpus", "an array", "5"),
         ({"gpus": [GPU, {"id": "CUDA1"}]}, "gpus[1].total_bytes", "this key", "nothing"),
         ({"gpus": [{**GPU, "used_bytes": 101}]}, "gpus[0]", "used_bytes of at most total_bytes (100)", "an object"),
         ({"gpus": [{**GPU, "id": "a\x1bb"}]}, "gpus[0].id", "pattern", "u001b"),
+        ({"gpus": [{**GPU, "id": "--help"}]}, "gpus[0].id", "neither a flag nor CPU", "--help"),
+        ({"gpus": [{**GPU, "id": "none"}]}, "gpus[0].id", "as llama.cpp names it (CUDA0", "none"),
+        ({"gpus": [{**GPU, "id": "CPU"}]}, "gpus[0].id", "as llama.cpp names it (CUDA0", "CPU"),
+        ({"gpus": [{**GPU, "id": "Host"}]}, "gpus[0].id", "as llama.cpp names it (CUDA0", "Host"),
         ({"gpus": [GPU, GPU]}, "the file", "every gpu id once", "an object"),
         ({"cpu": {"physical_cores": 2.5}}, "cpu.physical_cores", "valid integer", "2.5"),
         ({"engine": {"kind": "llama.cpp", "flags": ["rm -rf"]}}, "engine.flags[0]", "pattern", "rm -rf"),
-        ({"layers": [{"model": "x", "device": "CPU", "kind": "odd"}]}, "layers[0].kind", "'moe' or 'dense'", "odd"),
+        ({"ram": {"total_bytes": 5, "read_bps": 1e-300}}, "ram.read_bps.value", "0.000001", "1e-300"),
+        ({"gpus": [{**GPU, "f16_flops": {"value": 1e-9}}]}, "gpus[0].f16_flops.value", "0.000001", "1e-09"),
+        ({"cpu": {"read_threads": 0.5}}, "cpu.read_threads.value", "1", "0.5"),
+        ({"layers": [{**LAYER, "decode_s": 1e-300}]}, "layers[0].decode_s.value", "0.000000000001", "1e-300"),
+        ({"layers": [{**LAYER, "kind": "odd"}]}, "layers[0].kind", "'moe' or 'dense'", "odd"),
     ],
 )  # fmt: skip
 def test_the_wrong_place_is_named(changes: dict[str, Any], path: str, expected: str, found: str) -> None:
@@ -107,6 +117,48 @@ def test_the_wrong_place_is_named(changes: dict[str, Any], path: str, expected: 
     assert expected in caught.value.expected
     assert found in caught.value.found
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("name", ["CUDA0", "Vulkan1", "Metal", "RPC[127.0.0.1:50052]", "CPU0", "nonesuch", "hosted"])
+def test_names_of_gpus(name: str) -> None:
+    assert load(gpus=[{**GPU, "id": name}]).gpus[0].id == name
+    jsonschema.validate({**SMALL, "gpus": [{**GPU, "id": name}]}, machine_file.json_schema())
+
+
+@pytest.mark.parametrize("item", ['{"name": "a", "status": "found"}', "{}", "1"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ('"probes": [', "]"),
+        ('"layers": [', "]"),
+        ('"gpus": [', "]"),
+        ('"cpu": {"isa": [', "]}"),
+        ('"disk": {"path": "", "read_curve": [', "]}"),
+        ('"engine": {"kind": "x", "flags": [', "]}"),
+        ('"layers": [{"model": "x", "device": "CPU", "kind": "moe", "prefill_points": [', "]}]"),
+    ],
+)
+def test_a_crowded_file_stays_small(before: str, after: str, item: str) -> None:
+    """A tenth of the largest file: its values and errors take a few times its size, not hundreds of times."""
+    room = machine_file.MAX_BYTES // 10
+    text = f"{json.dumps(SMALL)[:-1]}, {before}{', '.join([item] * (room // (len(item) + 2)))}{after}}}"
+    with pytest.raises(MachineFileError) as caught:
+        tracemalloc.start()
+        try:
+            machine_file.load(text, "m.json")
+        finally:
+            peak = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+    assert peak < 40 * room
+    assert "Tuple" not in caught.value.expected
+
+
+def test_arrays_have_a_most() -> None:
+    most = [{"name": "a", "status": "found"}] * 256
+    assert len(load(probes=most).probes) == 256
+    with pytest.raises(MachineFileError) as caught:
+        load(probes=[*most, most[0]])
+    assert (caught.value.expected, caught.value.found) == ("at most 256 items", "an array of 257")
 
 
 @pytest.mark.parametrize(
@@ -143,6 +195,25 @@ def test_schema_refuses_what_load_refuses() -> None:
     schema = machine_file.json_schema()
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.validate(SMALL | {"ram": {"total_bytes": 1, "read_bps": 2.5}}, schema)
-    for wrong in ({"os": "beos"}, {"ram": {}}, {"schema": "x"}, {"ram": {"total_bytes": 1, "read_bps": 0}}):
+    for wrong in (
+        {"os": "beos"},
+        {"ram": {}},
+        {"schema": "x"},
+        {"ram": {"total_bytes": 1, "read_bps": 0}},
+        {"ram": {"total_bytes": 1, "read_bps": {"value": 0}}},
+        {"gpus": [{**GPU, "id": "none"}]},
+        {"gpus": [{**GPU, "id": "-ngl"}]},
+        {"probes": [{"name": "a", "status": "found"}] * 257},
+        {"layers": [{**LAYER, "kind": "odd"}]},
+    ):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(SMALL | wrong, schema)
+
+
+def test_every_field_of_a_fact_is_in_the_file() -> None:
+    """A key that the shape lacks would be lost on the way."""
+    shown = machine_file.json_schema()
+    assert list(shown["properties"]) == ["schema", *(field.name for field in fields(Machine))]
+    gpu = shown["properties"]["gpus"]["items"]
+    assert list(gpu["properties"]) == [field.name for field in fields(Gpu)]
+    assert shown["required"] == ["schema", "os", "ram"] and gpu["required"] == ["id", "total_bytes"]

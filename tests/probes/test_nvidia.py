@@ -7,7 +7,7 @@ import pytest
 
 from planner.facts.machine import DriverModel
 from planner.facts.reading import Source
-from probes import cuda_order, nvidia, pcie
+from probes import cuda_order, nvidia
 from probes.cuda_order import Card
 from probes.probe import Absent, Failed, Request
 
@@ -97,11 +97,3 @@ def test_cuda_order_with_mig() -> None:
     assert cuda_order.visible((MIG, SLOW), "MIG-2", by_bus=False)[0].uuid == "MIG-2"
     assert cuda_order.visible((MIG, SLOW), None, by_bus=False) == (SLOW,)
     assert cuda_order.visible((), None, by_bus=False) == ()
-
-
-def test_pcie() -> None:
-    fast = pcie.pinned(5, 16)
-    assert fast is not None and fast.value == pytest.approx(55.1e9, rel=1e-3)
-    assert "PCIe 5.0 x16" in fast.method
-    assert pcie.pinned(9, 16) is None
-    assert pcie.pinned(4, 0) is None

@@ -28,6 +28,11 @@ def test_kind(rows: str, kind: Overflow) -> None:
     assert swap.parse("") is Overflow.KILL
 
 
+@pytest.mark.parametrize("priority", ["--0", "-", "x", "9" * 5000])
+def test_a_priority_that_is_none(priority: str) -> None:
+    assert swap.parse(f"{HEAD}/dev/sda2 partition 4 0 {priority}\n") is Overflow.SWAP
+
+
 def test_windows_without_page_file(recorded: Any) -> None:
     def host(size: int) -> Any:
         memory = SimpleNamespace(swap_memory=lambda: SimpleNamespace(total=size))

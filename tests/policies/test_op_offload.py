@@ -1,0 +1,32 @@
+from dataclasses import replace
+
+from planner.facts.machine import Backend
+from planner.facts.reading import Reading, Source
+from policies import op_offload
+from tests.policies.problems import card, decision, explained, machine, problem, solved
+
+SLOW_LINK = Reading(2e8, Source.MEASURED)
+
+
+def test_the_gpu_computes_host_experts_of_long_prompts() -> None:
+    plan = solved(machine(card(4)), prompt_tokens=4096)
+    assert plan.chosen.settings.n_cpu_moe > 0 and plan.chosen.settings.op_offload
+    found = decision(plan, "op_offload")
+    assert found.alternatives[0].value is False and (found.alternatives[0].by or 0) > 1
+
+
+def test_a_slow_link_leaves_them_to_the_cpu() -> None:
+    slow = card(4, h2d_pinned_bps=SLOW_LINK, h2d_pageable_bps=SLOW_LINK)
+    plan = solved(machine(slow), prompt_tokens=256, answer_tokens=64)
+    assert not plan.chosen.settings.op_offload
+    assert "faster than the link" in decision(plan, "op_offload").headline
+
+
+def test_abstains_where_every_expert_is_on_the_gpu() -> None:
+    assert explained(op_offload.RULE, problem(machine(card(20)))) == ()
+
+
+def test_abstains_without_a_gpu_and_for_remote_devices() -> None:
+    assert explained(op_offload.RULE, problem(machine())) == ()
+    remote = problem(machine(card(6, backend=Backend.RPC)))
+    assert explained(op_offload.RULE, replace(remote)) == ()
