@@ -25,9 +25,13 @@ UPLOAD_SHARE: Final = 0.84
 """Of the link's rate that uploads of single experts reach: 817 MiB of misses in 18.5 ms of a token on a link of
 55 GB/s (qwen3-30b-a3b, pieces of 0.3 MiB, b11549); 20.6 of 23.5 GB/s for nine pieces (RTX 4080 SUPER)."""
 
-SYNC_S: Final = 3.5e-5
-"""Fixed time per served block and token: the choice is read back and looked up before the multiply (qwen3-30b-a3b:
-6.8 ms at 98 % hits against 5.0 predicted without a pool, 48 blocks, b11549)."""
+SYNC_S: Final = 3.2e-5
+"""Fixed time per served block and token: the choice is read back and looked up before the multiply."""
+
+UNGRAPHED_S: Final = 3.2e-5
+"""More per block on a device and token: with the read-backs a token is no CUDA graph any more. Together with ``SYNC_S``
+6.9 ms per token of qwen3-30b-a3b at 98 % hits, 3.5 of them its time without a pool (48 served blocks), 6.5 with 36
+served ones (b11549; 6.6 to 7.8 and 6.3 to 7.4 measured)."""
 
 
 class Layer(NamedTuple):
@@ -68,6 +72,7 @@ class Group:
 class Seconds(Protocol):
     """What the pool's time is added to."""
 
+    gpu: float
     pcie: float
     disk: float
 
@@ -79,17 +84,19 @@ class Service:
     Args:
         decode_share, prefill_share: per block, the share of its expert bytes that host memory still has to do with:
             nothing in decode, what the pool does not hold in prefill.
-        n_served: blocks that the pool serves.
+        n_blocks: blocks on devices, and ``n_served`` of them that the pool serves.
         missed: bytes per token that it has to upload, by device.
     """
 
     decode_share: tuple[float, ...]
     prefill_share: tuple[float, ...]
+    n_blocks: int = 0
     n_served: int = 0
     missed: tuple[tuple[str, float], ...] = ()
 
     def charge(self, seconds: Seconds, settings: Settings, rates: Rates, resident: float) -> None:
-        """Add what a token waits for: the read-back of every served block, and the misses on their way."""
+        """Add what a token waits for: launches one by one, the read-back of served blocks, misses on their way."""
+        seconds.gpu += self.n_blocks * UNGRAPHED_S
         seconds.pcie += self.n_served * SYNC_S
         for device, n_bytes in self.missed:
             seconds.pcie += n_bytes / upload_bps(settings, rates, device)
@@ -183,8 +190,8 @@ class Pools:
                 decode[block], prefill[block] = 0.0, 1.0 - group.share
             active = len(group.blocks) * group.n_used * group.slot_bytes
             missed[group.device] += active * (1.0 - self.hit_rate(group))
-        served = sum(len(group.blocks) for group in groups)
-        return Service(tuple(decode), tuple(prefill), served, tuple(missed.items()))
+        served, blocks = sum(len(group.blocks) for group in groups), sum(d != HOST for d in layer_map[:-1])
+        return Service(tuple(decode), tuple(prefill), blocks, served, tuple(missed.items()))
 
     def hit_rate(self, group: Group) -> float:
         """Expected share of hits in decode: nothing below one token's experts, the curve above.
