@@ -11,7 +11,8 @@ from rich.text import Text
 
 from emit import wording
 from planner import units
-from planner.facts.routing import Ground, LayerUse, Policy, RoutingStats
+from planner.facts.model import Model
+from planner.facts.routing import Ground, LayerUse, Policy, PoolSet, RoutingStats
 
 NAMES: Final = {
     Policy.LRU: "LRU",
@@ -38,6 +39,30 @@ def routing_view(stats: RoutingStats) -> RenderableType:
         Padding(_curves(stats), (0, 0, 0, 2)),
         Padding(Text(_grounds(stats)), (0, 0, 1, 2)),
     )
+
+
+def pool_view(model: Model, found: PoolSet) -> RenderableType:
+    """What a pool of one size holds and hits, and how engines are told."""
+    stats = model.routing
+    assert stats is not None
+    share, n = found.n_bytes / stats.expert_bytes, len(found.experts)
+    layers = [found.entries(layer) for layer in found.layers]
+    mib = found.budget_bytes // units.MIB
+    rows = [
+        (
+            "a fixed set",
+            f"{units.count(n)} experts, {min(layers)} to {max(layers)} per layer, {units.mib(found.n_bytes)}",
+        ),
+        ("its hits", f"{found.hit_rate:.1%} of the selections it was chosen by"),
+        *((f"{NAMES[curve.policy]} pool", f"{curve.at(share):.1%} hits") for curve in stats.curves[:3]),
+        ("llama.cpp", f"--moe-cache-mib {mib} (builds that list it; b11505 and later)"),
+        ("BigMoeOnEdge", f"--moe-stream --cache-mb {mib}"),
+        ("working-set fork", "-o FILE.csv writes its plan (qwen35moe and qwen4exp)"),
+    ]
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for name, value in rows:
+        table.add_row(Text(name), Text(value))
+    return Group(Text(f"A pool of {units.size(found.budget_bytes)}", style="bold"), Padding(table, (0, 0, 0, 2)))
 
 
 def _facts(stats: RoutingStats) -> Table:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from planner.demo import DemoModel
     from planner.facts.machine import Machine
     from planner.facts.model import Model
-    from planner.facts.routing import Routing
+    from planner.facts.routing import PoolSet, Routing
     from planner.plans.decision import Decision, RuleDoc
     from planner.plans.plan import Plan
     from planner.plans.settings import Tool
@@ -90,6 +90,18 @@ def routed(model: Model, path: str | None, *, every_policy: bool = False) -> Mod
     shape, recording = shape_of(model), load(path, model)
     stats = analyse(recording, shape.bytes_of(recording.layers), every_policy=every_policy)
     return replace(model, routing=stats, notes=model.notes + notes(recording, shape))
+
+
+def pool_set(model: Model, n_bytes: int) -> PoolSet:
+    """The fixed set of experts for a pool of so many bytes; of a model that was ``routed``.
+
+    Raises:
+        RoutingFileError: layers without a recording, or a pool below one token's experts.
+    """
+    from planner.routing.static_set import fixed_set
+
+    assert model.routing is not None
+    return fixed_set(model, model.routing, n_bytes)
 
 
 def capture_routing(wanted: CaptureRequest) -> tuple[Model, Routing]:

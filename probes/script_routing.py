@@ -257,7 +257,7 @@ def run(engine: Engine, job: dict[str, Any], recorder: Recorder) -> dict[str, An
     for i in range(job["answer"]):
         engine.feed([engine.sample(chance)], n + i)
         decode.append(recorder.taken(1))
-        if i % 16 == 15:
+        if i % 16 == 15 or i == job["answer"] - 1:
             say(done=chunks * n + i + 1, of=whole)
     return {"prefill": prefill, "decode": decode}
 

@@ -163,8 +163,13 @@ def _parsed(option: str, parse: Callable[[str], T], text: str) -> T:
         raise OptionError(option, found=str(error)) from error
 
 
+def size_of(option: str, text: str) -> int:
+    """A size on the command line as bytes. Raises OptionError."""
+    return _parsed(option, units.parse_size, text)
+
+
 def _size(option: str, text: str | None) -> int | None:
-    return None if text is None else _parsed(option, units.parse_size, text)
+    return None if text is None else size_of(option, text)
 
 
 def _kv(text: str) -> tuple[str, str] | None:

@@ -194,3 +194,25 @@ def prior(cycle_share: float, power: float = PRIOR_POWER) -> HitCurve:
     low, start = (cycle_share * 0.999, 0.0), (cycle_share, 1.0 - (1.0 - cycle_share) ** power)
     floor = (low, start) if 0.0 < cycle_share < 1.0 else ()
     return HitCurve(Policy.LRU, Ground.PRIOR, (*floor, *above))
+
+
+@dataclass(frozen=True, slots=True)
+class PoolSet:
+    """A fixed set of experts.
+
+    Args:
+        experts: ``(block, expert)``, ascending.
+        layers, expert_bytes: blocks with experts, and the bytes of one expert there.
+        n_bytes: what the set really takes.
+        hit_rate: on the counts that it was chosen by.
+    """
+
+    experts: tuple[tuple[int, int], ...]
+    layers: tuple[int, ...]
+    expert_bytes: tuple[int, ...]
+    budget_bytes: int
+    n_bytes: int
+    hit_rate: float
+
+    def entries(self, layer: int) -> int:
+        return sum(block == layer for block, _ in self.experts)

@@ -55,3 +55,26 @@ def test_what_cannot_be(run: Run, random_demo: DemoModel, trace: Path, tmp_path:
 def test_a_plan_with_routing(run: Run, random_demo: DemoModel, trace: Path) -> None:
     done = run("plan", random_demo.path, "--fit", "--routing", trace)
     assert done.returncode == 0, done.stderr
+
+
+def test_capture_and_show(run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("A line of text that the model reads, and reads again.\n" * 10)
+    done = run(
+        "routing", random_demo.path, "--llama", engine, "--text", text, "--tokens", "128", "--answer-tokens", "32"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "moeplan-demo-random.routing.npz\n"
+    first, *_, last = done.stderr.splitlines()
+    assert "tokens of text and 32 of answer" in first and " s (" in first
+    assert "--routing moeplan-demo-random.routing.npz" in last
+    shown = run("inspect", random_demo.path, "--routing", "moeplan-demo-random.routing.npz")
+    assert "32 of decode" in shown.stdout and str(text) in shown.stdout.replace("\n", "").replace(" ", "")
+
+
+def test_capture_refuses(run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path) -> None:
+    assert run("routing", random_demo.path, "--capture", "magic").returncode == 2
+    short = tmp_path / "short.txt"
+    short.write_text("x")
+    done = run("routing", random_demo.path, "--llama", engine, "--text", short)
+    assert done.returncode == 3 and "at least" in done.stderr and not done.stdout
