@@ -97,9 +97,11 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     blocks = draft.values("n_cpu_moe")
     if not steps or not settings.n_cpu_moe or settings.n_gpu_layers <= problem.model.n_layer:
         return ()
-    base = evaluate(replace(settings, n_cpu_moe=blocks[-1], override_tensor=()))
+    places = dict.fromkeys((blocks[-1], (settings.n_cpu_moe + blocks[-1]) // 2, settings.n_cpu_moe))
+    tried = (evaluate(replace(settings, n_cpu_moe=n, override_tensor=())) for n in places)
+    base = next((candidate for candidate in tried if candidate.runs), chosen)
     size = largest(steps, spare(base, draft.reserve) // MIB)
-    if not base.runs or not size:
+    if not size:
         return (_no_room(problem, base, draft, steps[0]),)
     pooled = evaluate(replace(base.settings, moe_cache_mib=size))
     return (_declined(problem, chosen, pooled, base),)
@@ -144,7 +146,7 @@ def _no_room(problem: Problem, base: Candidate, draft: Draft, least: int) -> Dec
         Evidence(
             "experts that one token uses", Pools(problem.model, problem.machine).cycle_bytes(), "bytes", Source.DERIVED
         ),
-        Evidence("VRAM beside the headroom, all experts in RAM", room, "bytes", Source.DERIVED),
+        Evidence("VRAM that can be left for a pool", room, "bytes", Source.DERIVED),
     )
     headline = f"no pool: {units.count(least)} MiB hold one token's experts, {units.mib(room)} are left for them"
     return Decision("pool", "moe_cache_mib", 0, headline, Confidence.DERIVED, evidence)

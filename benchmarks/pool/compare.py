@@ -97,11 +97,18 @@ def even(table: list[dict[str, Any]], key: str) -> str:
 
 def choice(table: list[dict[str, Any]], share: float) -> tuple[str, float]:
     """What the prediction picks among the points that fit a pool of this share, against the best of them."""
-    fits = [
-        line for line in table if not line["label"].startswith("moeplan") and float(line["label"].split()[1]) <= share
-    ]
-    chosen, best = max(fits, key=lambda x: x["predicted_tps"]), max(fits, key=lambda x: x["measured_tps"])
-    return chosen["label"], chosen["measured_tps"] / best["measured_tps"]
+    chosen = max(within(table, share), key=lambda line: line["predicted_tps"])
+    return chosen["label"], chosen["measured_tps"] / best_of(table, share)["measured_tps"]
+
+
+def within(table: list[dict[str, Any]], share: float) -> list[dict[str, Any]]:
+    """Points of the grid that hold at most this share of the experts on the card."""
+    grid = [line for line in table if not line["label"].startswith("moeplan")]
+    return [line for line in grid if float(line["label"].split()[1]) <= share]
+
+
+def best_of(table: list[dict[str, Any]], share: float) -> dict[str, Any]:
+    return max(within(table, share), key=lambda line: line["measured_tps"])
 
 
 def main(folder: Path, models: Path) -> None:
@@ -124,6 +131,10 @@ def main(folder: Path, models: Path) -> None:
         print(f"#   {even(pools, 'measured_tps')}, predicted at {even(pools, 'predicted_tps')}")
         for share in (1 / 8, 1 / 4, 1 / 2):
             print("#   choice up to {:g} of the experts: {} at {:.3f} of the best".format(share, *choice(table, share)))
+        for line in (line for line in table if line["label"].startswith("moeplan")):
+            best = best_of(table, float(line["label"].split()[1]))
+            ratio = line["measured_tps"] / best["measured_tps"]
+            print(f"#   {line['label']}: {ratio:.3f} of the best measured point of that size ({best['label']})")
 
 
 if __name__ == "__main__":

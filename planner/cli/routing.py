@@ -70,6 +70,12 @@ def _stem(path: str) -> str:
     return PurePath(path).name.removesuffix(".gguf")
 
 
+def _span(seconds: Band) -> str:
+    if seconds.high < 1.0:
+        return "under 1 s"
+    return f"about {seconds.mid:,.0f} s ({seconds.low:,.0f} to {seconds.high:,.0f} s)"
+
+
 class Bar:
     """Progress of a capture on stderr: a bar on a terminal, a line per quarter elsewhere, nothing with ``-q``."""
 
@@ -85,7 +91,7 @@ class Bar:
         what = f"about {capture.prompt_tokens:,} tokens of text" + (
             f" and {job.answer} of answer" if job.answer else ""
         )
-        cost = f", about {seconds.mid:,.0f} s ({seconds.low:,.0f} to {seconds.high:,.0f}) on the CPU" if seconds else ""
+        cost = f", {_span(seconds)} on the CPU" if seconds else ""
         note(f"routing: {what} through {capture.engine}{cost} (Ctrl-C ends it, nothing is kept)")
         if sys.stderr.isatty():
             from rich.console import Console

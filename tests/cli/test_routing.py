@@ -66,7 +66,7 @@ def test_capture_and_show(run: Run, random_demo: DemoModel, engine: Path, tmp_pa
     assert done.returncode == 0, done.stderr
     assert done.stdout == "moeplan-demo-random.routing.npz\n"
     first, *_, last = done.stderr.splitlines()
-    assert "tokens of text and 32 of answer" in first and " s (" in first
+    assert "tokens of text and 32 of answer" in first and " on the CPU" in first
     assert "--routing moeplan-demo-random.routing.npz" in last
     shown = run("inspect", random_demo.path, "--routing", "moeplan-demo-random.routing.npz")
     assert "32 of decode" in shown.stdout and str(text) in shown.stdout.replace("\n", "").replace(" ", "")
