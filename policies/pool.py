@@ -161,7 +161,7 @@ _SOURCE: Final = {Ground.REPLAY: Source.MEASURED, Ground.COUNTS: Source.DERIVED,
 _WORDS: Final = {
     Ground.REPLAY: "hit rate, recording replayed",
     Ground.COUNTS: "hit rate at least, from counts",
-    Ground.PRIOR: f"hit rate, prior of power {PRIOR_BAND[0]} to {PRIOR_BAND[1]:g}",
+    Ground.PRIOR: "hit rate, prior",
 }
 
 
@@ -171,10 +171,14 @@ def _ground(problem: Problem) -> Ground:
 
 def _evidence(problem: Problem, found: Gain) -> tuple[Evidence, ...]:
     ground = _ground(problem)
+    words = _WORDS[ground]
+    if ground is Ground.PRIOR:
+        low, high = (1.0 - (1.0 - found.share) ** power for power in PRIOR_BAND)
+        words = f"{words} ({low:.1%} to {high:.1%})"
     return (
         Evidence("experts that one token uses in the blocks it serves", found.cycle_bytes, "bytes", Source.DERIVED),
         Evidence("share of their experts that is held", round(100 * found.share, 1), "%", Source.DERIVED),
-        Evidence(_WORDS[ground], round(100 * found.hit_rate, 1), "%", _SOURCE[ground]),
+        Evidence(words, round(100 * found.hit_rate, 1), "%", _SOURCE[ground]),
         Evidence("break-even", round(100 * found.break_even, 1), "% of hits", Source.DERIVED),
     )
 

@@ -65,6 +65,10 @@ MINUS_ONE = -1082130432
 """Bits of -1.0f."""
 
 
+LAYERS = (-1, 0, 99, 999)
+"""What ``n_gpu_layers`` was by default, after two empty pointers."""
+
+
 class Library:
     """libllama with what it needs, loaded from its own folder and the ``lib`` folder of a wheel."""
 
@@ -178,7 +182,9 @@ class Engine:
     def __init__(self, library: Library, job: dict[str, Any], recorder: Recorder) -> None:
         self._of, pointer, i32 = library.function, ctypes.c_void_p, ctypes.c_int32
         params = self._of("llama_model_default_params", Params)()
-        params.words[4] = 0  # n_gpu_layers, after two pointers
+        if any(params.words[:4]) or params.words[4] not in LAYERS:
+            raise SystemExit("its model parameters do not begin as in the builds that are known")
+        params.words[4] = 0
         load = self._of("llama_model_load_from_file", pointer, ctypes.c_char_p, Params)
         model = load(os.fsencode(job["model"]), params)
         if not model:
@@ -266,9 +272,12 @@ def main(path: str, text: str) -> None:
     import numpy as np
 
     job: dict[str, Any] = json.loads(text)
-    library = Library(path)
-    recorder = Recorder(library)
-    taken = run(Engine(library, job, recorder), job, recorder)
+    try:
+        library = Library(path)
+        recorder = Recorder(library)
+        taken = run(Engine(library, job, recorder), job, recorder)
+    except AttributeError as error:
+        raise SystemExit(f"this libllama lacks {error}") from None
     blocks = sorted({block for parts in taken.values() for part in parts for block in part})
     if not blocks:
         raise SystemExit("no router was seen: the model has no routed experts, or its graph names them otherwise")

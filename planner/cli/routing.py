@@ -30,7 +30,7 @@ def routing(
     tokens: Annotated[int, typer.Option(min=64, max=1 << 20, metavar="N", help="Tokens of the text, at most.")] = 4096,
     answer_tokens: Annotated[
         int, typer.Option(min=0, max=1 << 14, metavar="N", help="Tokens the model then writes (callback only).")
-    ] = 128,
+    ] = 256,
     capture: Annotated[
         str,
         typer.Option(

@@ -28,7 +28,7 @@ def test_curves_in_the_terminal_and_as_svg(run: Run, random_demo: DemoModel, tra
     assert done.returncode == 0, done.stderr
     assert "64 of decode, 2 of 8 experts each" in done.stdout
     assert "Hit rate of a pool of experts" in done.stdout
-    assert "svg: written to curves.svg" in done.stderr
+    assert "written to curves.svg" in done.stderr
     svg = parse(str(tmp_path / "curves.svg")).documentElement
     assert svg.tagName == "svg"
     assert len([p for p in svg.getElementsByTagName("path") if p.getAttribute("stroke-width") == "2"]) >= 10
@@ -78,3 +78,15 @@ def test_capture_refuses(run: Run, random_demo: DemoModel, engine: Path, tmp_pat
     short.write_text("x")
     done = run("routing", random_demo.path, "--llama", engine, "--text", short)
     assert done.returncode == 3 and "at least" in done.stderr and not done.stdout
+
+
+def test_a_pool_of_one_size(run: Run, random_demo: DemoModel, trace: Path) -> None:
+    done = run("inspect", random_demo.path, "--routing", trace, "--pool", "3MiB")
+    assert done.returncode == 0, done.stderr
+    assert "A pool of 3.0 MiB" in done.stdout and "--moe-cache-mib 3" in done.stdout
+    assert run("inspect", random_demo.path, "--pool", "3MiB").returncode == 2
+    assert run("inspect", random_demo.path, "--routing", trace, "--pool", "3").returncode == 2
+    small = run("inspect", random_demo.path, "--routing", trace, "--pool", "1KiB")
+    assert small.returncode == 3 and "what one token uses" in small.stderr
+    other = run("inspect", random_demo.path, "--routing", trace, "--pool", "3MiB", "-o", "plan.csv")
+    assert other.returncode == 2 and "qwen35moe" in other.stderr
