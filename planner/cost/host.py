@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from planner.cost.layout import known_gpus
 from planner.cost.tape import HOST
 from planner.cost.weights import Placed
-from planner.facts.machine import Backend, Machine
+from planner.facts.machine import Backend, Gpu
 from planner.facts.reading import Source
 from planner.plans.memory import Term, total
 from planner.plans.settings import LoadMode, Settings
@@ -22,16 +22,15 @@ def maps_file(settings: Settings) -> bool:
     return settings.load_mode in (LoadMode.MMAP, LoadMode.MMAP_MLOCK)
 
 
-def pins(settings: Settings, machine: Machine) -> bool:
+def pins(settings: Settings, gpus: Mapping[str, Gpu]) -> bool:
     """Whether some device offers page-locked host memory; compute and output buffers then use it.
 
     A pin that fails falls back to pageable memory in silence (ggml/src/ggml-cuda/ggml-cuda.cu:1271-1298, b11312).
     """
-    gpus = known_gpus(machine)
     return any((gpus[device].backend or Backend.CUDA) in _PINNING for device in settings.devices)
 
 
-def host_model(placed: Placed, settings: Settings, machine: Machine) -> tuple[tuple[Term, ...], int, int]:
+def host_model(placed: Placed, settings: Settings, gpus: Mapping[str, Gpu]) -> tuple[tuple[Term, ...], int, int]:
     """Terms of the weights on the host, and how many of their bytes are pinned and mapped.
 
     Order of host buffers (``make_cpu_buft_list``, src/llama-model.cpp:1078-1137, b11434): pinned type of the
@@ -42,7 +41,7 @@ def host_model(placed: Placed, settings: Settings, machine: Machine) -> tuple[tu
     if placed.lazy:
         detail = f"{count(placed.lazy)} B of lookup tables above 4 GiB: rows are read from disk as they are used"
         terms = (*terms, Term("weights lookup (lazy)", placed.lazy, Source.DERIVED, detail))
-    pinned_first = pins(settings, machine) and not settings.no_host
+    pinned_first = pins(settings, gpus) and not settings.no_host
     repacked = placed.repackable if settings.repack and not pinned_first else 0
     rest = total(terms) - repacked - placed.lazy
     if maps_file(settings):

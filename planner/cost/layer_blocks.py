@@ -27,6 +27,8 @@ class Block:
     window: int
     indexed: bool
     """Chooses the cells it attends to with an indexer."""
+    recurrent: bool
+    """Keeps a recurrent state."""
     score_flop: float
     """Floating-point operations of attention per query token and cached token."""
 
@@ -54,5 +56,5 @@ def blocks_of(model: Model) -> tuple[Block, ...]:
             kind = kinds[layer.index]
             score = 2.0 * layer.n_head * (layer.head_k + layer.head_v) if layer.n_embd_k else 0.0
             sizes = (dense_bytes, dense_params, expert_bytes, expert_params)
-            blocks.append(Block(kind, *sizes, used, kv, layer.window, layer.indexer_k > 0, score))
+            blocks.append(Block(kind, *sizes, used, kv, layer.window, layer.indexer_k > 0, layer.state_s > 0, score))
     return tuple(blocks)

@@ -217,9 +217,9 @@ class CostModel:
     def _host(
         self, settings: Settings, shape: Shape, placed: Placed, context: tuple[Term, ...], work: tuple[Term, ...]
     ) -> HostMemory:
-        weights, pinned, mapped = host_model(placed, settings, self.machine)
+        weights, pinned, mapped = host_model(placed, settings, self._gpus)
         output = overhead.output_buffer(self.model, shape)
-        if pins(settings, self.machine):
+        if pins(settings, self._gpus):
             pinned += total(work) + output.n_bytes
         ram = self.machine.ram
         return HostMemory(

@@ -28,10 +28,10 @@ UPLOAD_SHARE: Final = 0.84
 SYNC_S: Final = 3.2e-5
 """Fixed time per served block and token: the choice is read back and looked up before the multiply."""
 
-UNGRAPHED_S: Final = 3.2e-5
+UNGRAPHED_S: Final = 1.7e-5
 """More per block on a device and token: with the read-backs a token is no CUDA graph any more. Together with ``SYNC_S``
-6.9 ms per token of qwen3-30b-a3b at 98 % hits, 3.5 of them its time without a pool (48 served blocks), 6.5 with 36
-served ones (b11549; 6.6 to 7.8 and 6.3 to 7.4 measured)."""
+and ``rates.LAYER_S`` 6.9 ms per token of qwen3-30b-a3b at 98 % hits with 48 served blocks, 6.5 with 36 (b11549; 6.6 to
+7.8 and 6.3 to 7.4 measured)."""
 
 
 class Layer(NamedTuple):

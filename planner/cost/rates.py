@@ -27,9 +27,13 @@ VRAM_SHARE: Final = 0.7
 """Share of VRAM bandwidth that decode multiplies reach; with ``LAYER_S`` it gives 7.1 ms per token of
 qwen3-30b-a3b fully on an RTX 3090 Ti (140 tok/s published)."""
 
-LAYER_S: Final = 6e-5
-"""Fixed time of one block on a GPU in decode: launches and small operations. 3.46 ms per token of qwen3-30b-a3b on an
-H200 (b11549), of which 0.55 are bytes; 94 us a block with a build of May 2025 on an RTX 3090 Ti."""
+LAYER_S: Final = 7.5e-5
+"""Fixed time of one block on a GPU in decode: launches and small operations. 60 us on an H200 (3.46 ms per token of
+qwen3-30b-a3b, of which 0.55 are bytes; b11549), 94 us on an RTX 3090 Ti with a build of May 2025."""
+
+RECURRENT_S: Final = 7.5e-5
+"""The same again for a block with recurrent state: more and smaller operations (Qwen3.6-35B-A3B and Qwen3-Coder-Next
+on single RTX cards, public reports)."""
 
 INDEXER_CELL_S: Final = 3.5e-8
 """Time per cell and block to choose which cells a token attends to: with 12 such blocks a token takes 0.3 to 0.6 us
@@ -38,8 +42,9 @@ longer per token of depth (qwen4exp on an RTX 4080 SUPER, contexts of 512 to 64,
 CROSSING_S: Final = 1.6e-5
 """Round trip of one activation between host and device (177 B MoE on PCIe 4.0, measured)."""
 
-PAGEABLE_SHARE: Final = 0.45
-"""Pageable against pinned copies: 14.28 of 23.46 and 16.5 of 55.1 GB/s measured."""
+PAGEABLE_SHARE: Final = 0.37
+"""Pageable against pinned copies: the middle of 0.12, 0.30 and 0.37 (three H200 machines), 0.46 in prefill and 0.61
+alone (PCIe 4.0, Windows)."""
 
 FLOPS_PER_BYTE: Final = 100.0
 """f16 rate assumed from VRAM bandwidth where it is not known: 76 to 206 FLOP per byte on cards since 2020."""

@@ -149,7 +149,8 @@ class SpeedModel:
                 costs.gpu += n * seconds * (1.0 - part)
             elif device != HOST:
                 crossings += n * (on_host > 0)
-                costs.gpu += n * ((read - on_host) / self._vram(device) + rates.LAYER_S)
+                fixed = rates.LAYER_S + (rates.RECURRENT_S if block.recurrent else 0.0)
+                costs.gpu += n * ((read - on_host) / self._vram(device) + fixed)
             host_bytes += n * on_host
             costs.gpu += n * depth * rates.INDEXER_CELL_S if block.indexed and device != HOST else 0.0
             if device == HOST or not settings.kv_offload:

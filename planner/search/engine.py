@@ -37,9 +37,9 @@ PARTIAL_GAIN: Final = 0.01
 CONTEXT_COST: Final = 0.05
 """What a longer context than the shortest may add to the goal's cost, when the context was left open."""
 
-CLIMB: Final = 16
-"""Rungs above the first that fits which are tried as well where layers left the GPU: there the compute buffer of
-the layers on the CPU can shrink as more of them move back."""
+CLIMB: Final = (16, 8, 4, 2, 1)
+"""How far above the first rung that fits others are tried where layers left the GPU: there the compute buffer of the
+layers on the CPU can shrink as more of them move back. After a step that fits, the next rungs are tried one by one."""
 
 SPLIT_TOLERANCE: Final = 64 * MIB
 """Compute buffers that differ by less than this keep the split that was made for them."""
@@ -222,28 +222,33 @@ class Search:
 
     def _climbed(self, chosen: Candidate) -> Candidate:
         """The best of the rungs just above a choice that left layers on the CPU."""
-        goal, settings = self.problem.workload.goal, chosen.settings
+        settings = chosen.settings
         ladder = rungs(self.draft, settings.devices)
         rung = Rung(settings.n_gpu_layers, settings.n_cpu_moe)
         if not settings.devices or settings.n_gpu_layers == ladder[0].n_gpu_layers:
             return chosen
         index = ladder.index(rung)
-        rungs_above = (self.at(settings, rung) for rung in ladder[max(index - CLIMB, 0) : index])
-        above = [self.evaluate(higher) for higher in rungs_above if self._holds(higher)]
-        better = [c for c in above if c.runs and c.verdict is chosen.verdict and cost(c, goal) < cost(chosen, goal)]
-        return min(better, key=lambda c: cost(c, goal), default=chosen)
+        for step in CLIMB:
+            while (higher := self._better(chosen, ladder, index - step)) is not None:
+                chosen, index, step = higher, index - step, 1
+        return chosen
+
+    def _better(self, chosen: Candidate, ladder: tuple[Rung, ...], index: int) -> Candidate | None:
+        """The candidate on a rung, if it runs as well and costs less."""
+        goal = self.problem.workload.goal
+        if index < 0 or not self._holds(settings := self.at(chosen.settings, ladder[index])):
+            return None
+        found = self.evaluate(settings)
+        return (
+            found if found.runs and found.verdict is chosen.verdict and cost(found, goal) < cost(chosen, goal) else None
+        )
 
     def _partial_layer(self, chosen: Candidate) -> Candidate:
         """Bring single expert tensors of the last host block to the GPU where that fits and pays."""
         settings, goal = chosen.settings, self.problem.workload.goal
         block = settings.n_cpu_moe - 1
-        fewer = [n for n in self.draft.values("n_cpu_moe") if n < settings.n_cpu_moe]
-        if (
-            not fewer
-            or not settings.devices
-            or settings.moe_cache_mib
-            or settings.n_gpu_layers <= self.problem.model.n_layer
-        ):
+        fewer = [n for n in self.draft.values("n_cpu_moe") if n < settings.n_cpu_moe and not settings.moe_cache_mib]
+        if not fewer or not settings.devices or settings.n_gpu_layers <= self.problem.model.n_layer:
             return chosen
         keep = dict(self.draft.reserve)
         spare = max(d.headroom_bytes - keep.get(d.id, 0) for d in chosen.memory.devices)
