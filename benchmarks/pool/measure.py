@@ -35,6 +35,8 @@ from upcycle import upcycle
 
 from emit.flags import spell
 from planner import search
+from planner.cost.evaluate import Evaluator
+from planner.cost.model import CostModel
 from planner.facts.machine import Machine
 from planner.facts.model import Model
 from planner.gguf.analyze import analyze
@@ -51,7 +53,7 @@ from probes.host import LocalHost
 from probes.probe import Found
 from probes.timed import Subject
 
-MODELS = {"x64k4": (64, 4), "x128k8": (128, 8), "x256k8": (256, 8)}
+MODELS = {"x128k8": (128, 8), "x64k4": (64, 4), "x256k8": (256, 8)}
 RECORDED, PORT = 4096, 8097
 ANSWERS = 3
 CACHE_LINE = re.compile(r"llama_moe_cache: .*|.*MoE cache size = .*|.*MoE cache budget is too small.*")
@@ -168,9 +170,11 @@ def wait(server: subprocess.Popen[bytes], start: float) -> float:
 
 
 def planned(machine: Machine, model: Model) -> Iterator[tuple[str, Settings]]:
-    """What moeplan plans where a quarter and a half of the experts fit beside the headroom."""
+    """What moeplan plans on a card with room for a quarter and a half of the experts beside the rest and 1 GiB."""
+    bare = dict(points(model, machine.cpu.physical_cores or 1))["pool 0"]
+    rest = Evaluator(CostModel(model, machine), workload()).candidate(bare, ()).memory.devices[0].predicted_bytes
     for share in (0.25, 0.5):
-        room = 3 * GIB + int(share * model.expert_bytes)
+        room = rest + GIB + int(share * model.expert_bytes)
         work = workload(vram_bytes=(("CUDA0", room),), pins=(("load_mode", "none"), ("n_ubatch", "512")))
         chosen = search.plan(Problem(machine, model, work), RULES).chosen.settings
         yield f"moeplan {share:g}", chosen
@@ -226,7 +230,7 @@ def run_model(name: str, asked: Any, found: dict[str, Any], before: int, end: fl
     model, host = analyze(str(path)), LocalHost(cache_dir=str(asked.models / "cache"))
     shape, routing = shape_of(model), load(str(recording), model)
     model = replace(model, routing=analyse(routing, shape.bytes_of(routing.layers), every_policy=False))
-    timed = time_layers(host, Subject(machine_of(found, []), model), 40.0, str(asked.llama), ())
+    timed = time_layers(host, Subject(machine_of(found, []), model), 25.0, str(asked.llama), ())
     layers = timed.value["rates"] if isinstance(timed, Found) else []
     note = timed.note if isinstance(timed, Found) else timed.reason
     took = {"wrote_s": round(wrote, 1), "recorded_s": round(recorded, 1), "timed_s": round(time.monotonic() - start, 1)}

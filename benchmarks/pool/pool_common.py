@@ -17,7 +17,7 @@ from probes import layer_figures
 
 ROOT = Path(__file__).parents[2]
 SHARES = (0.0, 1 / 16, 1 / 8, 1 / 4, 1 / 2)
-N_CTX, PROMPT, ANSWER = 4096, 400, 256
+N_CTX, PROMPT, ANSWER = 4096, 400, 128
 
 
 def measured(value: float) -> Reading:
@@ -73,7 +73,7 @@ def points(model: Model, threads: int) -> Iterator[tuple[str, Settings]]:
     """The pool at every share with all experts in RAM, and whole layers of the same bytes."""
     for share in SHARES:
         yield f"pool {share:g}", point(model, threads, model.n_layer, round(share * model.expert_bytes / MIB))
-    for share in SHARES[2:]:
+    for share in SHARES[3:]:
         yield f"layers {share:g}", point(model, threads, round(model.n_layer * (1 - share)), 0)
 
 
