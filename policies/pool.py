@@ -114,7 +114,7 @@ def _taken(problem: Problem, chosen: Candidate, evaluate: Evaluate) -> Decision:
     other = evaluate(replace(settings, moe_cache_mib=settings.moe_cache_mib // 2))
     headline = (
         f"{units.count(settings.moe_cache_mib)} MiB hold {won.share:.0%} of the experts in RAM: "
-        f"{won.hit_rate:.0%} hits expected, worth it from {won.break_even:.0%}"
+        f"{_rate(won.hit_rate)} hits expected, worth it from {_rate(won.break_even)}"
     )
     losers = (versus(0, without, chosen, goal), versus(settings.moe_cache_mib // 2, other, chosen, goal))
     confidence = _CONFIDENCE[_ground(problem)]
@@ -129,15 +129,20 @@ def _declined(problem: Problem, chosen: Candidate, pooled: Candidate, base: Cand
     now, then = chosen.speed.decode_tps.mid, pooled.speed.decode_tps.mid
     speeds = f"decode {then:,.1f} instead of {now:,.1f} tok/s"
     if missing:
-        headline = f"{missing}: with {units.count(size)} MiB of it {speeds}, {lost.hit_rate:.0%} hits expected"
+        headline = f"{missing}: with {units.count(size)} MiB of it {speeds}, {_rate(lost.hit_rate)} hits expected"
         loser = Alternative(size, Fate.UNSUPPORTED, None, f"{missing}; predicted {speeds}")
     else:
-        hits = f"hit {lost.hit_rate:.0%}, worth it from {lost.break_even:.0%}"
+        hits = f"hit {_rate(lost.hit_rate)}, worth it from {_rate(lost.break_even)}"
         headline = f"no pool: {units.count(size)} MiB of it {hits}; {speeds}"
         loser = versus(size, pooled, chosen, problem.workload.goal)
     return Decision(
         "pool", "moe_cache_mib", 0, headline, _CONFIDENCE[_ground(problem)], _evidence(problem, lost), (loser,)
     )
+
+
+def _rate(share: float) -> str:
+    """A share in percent that says 100 only where it is."""
+    return "over 99%" if 0.995 <= share < 1.0 else f"{share:.0%}"
 
 
 def _no_room(problem: Problem, base: Candidate, draft: Draft, least: int) -> Decision:
