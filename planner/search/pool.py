@@ -26,7 +26,10 @@ GAINS: Final = {Ground.REPLAY: 0.02, Ground.COUNTS: 0.05, Ground.PRIOR: 0.10}
 PLACES: Final = 4
 """Placements between the chosen one and all experts in RAM that are tried."""
 
-PRICED: Final = 4
+SIZES: Final = 3
+"""Ubatches that are tried, the chosen one and the next smaller: less leaves hardly more room."""
+
+PRICED: Final = 3
 """Placements that are priced in full at most, best bounds first."""
 
 TRIES: Final = 4
@@ -73,7 +76,7 @@ def _bases(search: Search, settings: Settings) -> Iterator[Settings]:
     if not blocks or settings.n_gpu_layers <= search.problem.model.n_layer:
         return
     places = sorted({blocks[(len(blocks) - 1) * i // (PLACES - 1)] for i in range(PLACES)})
-    sizes = [u for u in search.draft.values("n_ubatch") if u <= settings.n_ubatch]
+    sizes = sorted((u for u in search.draft.values("n_ubatch") if u <= settings.n_ubatch), reverse=True)[:SIZES]
     modes = search.draft.values("load_mode")
     for n_ubatch, n_cpu_moe, mode in product(sizes, places, modes):
         yield replace(settings, n_cpu_moe=n_cpu_moe, n_ubatch=n_ubatch, load_mode=mode)
