@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired
 
 from emit.json_plan_shape import Bytes, Says, Shape, finite
 from emit.model_facts import KV_TYPES, by_role, kv_bytes_per_token
 from planner.facts.model import AttentionKind, Layer, Model, Role, Tensor
+from planner.facts.routing import Ground, LayerUse, Policy, RoutingStats
 from planner.plans.decision import Scalar
 
 
@@ -29,6 +30,36 @@ class LayerV1(Shape):
     nextn: bool
     n_bytes: Bytes
     roles: dict[Role, RoleV1]
+
+
+class LayerUseV1(Shape):
+    layer: int
+    n_selections: int
+    entropy_bits: float
+    effective: Annotated[float, Says("Experts that a uniform router would need for the same entropy.")]
+    touched: int
+    top_share: Annotated[float, Says("Selections that the most used tenth of the experts takes.")]
+
+
+class HitCurveV1(Shape):
+    policy: Policy
+    ground: Annotated[Ground, Says("replay of the sequence, counts alone (a bound), or a prior.")]
+    points: Annotated[tuple[tuple[float, float], ...], Says("Share of the expert bytes, hit rate.")]
+
+
+class RoutingV1(Shape):
+    source: str
+    method: str
+    phase: str
+    n_tokens: int
+    n_used: int
+    expert_bytes: Bytes
+    cycle_bytes: Annotated[int, Says("Expert bytes that one token selects.", ge=0)]
+    shares: Annotated[tuple[tuple[float, float], ...], Says("Most used share of the experts, share of selections.")]
+    overlap: Annotated[tuple[tuple[int, float], ...], Says("Distance in tokens, share of experts selected again.")]
+    stability: Annotated[dict[str, float] | None, Says("A fixed set of the first half, scored on the second.")]
+    curves: tuple[HitCurveV1, ...]
+    layers: tuple[LayerUseV1, ...]
 
 
 class ModelDetailV1(Shape):
@@ -60,6 +91,7 @@ class ModelDetailV1(Shape):
     ]
     metadata: dict[str, Scalar]
     notes: tuple[str, ...]
+    routing: NotRequired[Annotated[RoutingV1, Says("Which experts are used; only with --routing.")]]
 
 
 def model_shape(model: Model) -> ModelDetailV1:
@@ -69,7 +101,7 @@ def model_shape(model: Model) -> ModelDetailV1:
         if tensor.layer is not None:
             per_layer.setdefault(tensor.layer, []).append(tensor)
     costs = {kind: kv_bytes_per_token(model, kind) for kind in KV_TYPES}
-    return ModelDetailV1(
+    shape = ModelDetailV1(
         schema="moeplan.model/1",
         path=model.path,
         arch=model.arch,
@@ -94,6 +126,9 @@ def model_shape(model: Model) -> ModelDetailV1:
         metadata={key: finite(value) for key, value in model.metadata},
         notes=model.notes,
     )
+    if model.routing is not None:
+        shape["routing"] = _routing(model.routing)
+    return shape
 
 
 def _layer(layer: Layer, tensors: list[Tensor]) -> LayerV1:
@@ -117,3 +152,32 @@ def _roles(tensors: Iterable[Tensor]) -> dict[Role, RoleV1]:
         role: RoleV1(n_tensors=found.n_tensors, n_bytes=found.n_bytes, types=dict(found.types))
         for role, found in by_role(tensors).items()
     }
+
+
+def _routing(stats: RoutingStats) -> RoutingV1:
+    held, routing = stats.stability, stats.routing
+    return RoutingV1(
+        source=routing.source,
+        method=routing.method,
+        phase=stats.phase,
+        n_tokens=stats.n_tokens,
+        n_used=routing.n_used,
+        expert_bytes=stats.expert_bytes,
+        cycle_bytes=stats.cycle_bytes,
+        shares=stats.shares,
+        overlap=stats.overlap,
+        stability=None if held is None else {"share": held.share, "learned": held.learned, "fitted": held.fitted},
+        curves=tuple(HitCurveV1(policy=c.policy, ground=c.ground, points=c.points) for c in stats.curves),
+        layers=tuple(_layer_use(layer) for layer in stats.layers),
+    )
+
+
+def _layer_use(use: LayerUse) -> LayerUseV1:
+    return LayerUseV1(
+        layer=use.layer,
+        n_selections=use.n_selections,
+        entropy_bits=use.entropy_bits,
+        effective=use.effective,
+        touched=use.touched,
+        top_share=use.top_share,
+    )

@@ -26,7 +26,7 @@ def plan_json(plan: Plan) -> str:
 
 
 def model_json(model: Model) -> str:
-    """``moeplan.model/1``, ending with a newline."""
+    """``moeplan.model/1``, ending with a newline; with ``routing`` where there is a recording."""
     from emit.json_model import model_shape
 
     return _text(model_shape(model), set())

@@ -21,6 +21,10 @@ def model_view(model: Model) -> RenderableType:
     parts += [Text("Bytes by role", style="bold"), Padding(_roles(model), (0, 0, 1, 2))]
     parts += [Text("Context bytes per token", style="bold"), Padding(_kv(model), (0, 0, 1, 2))]
     parts += [Text("Blocks", style="bold"), Padding(_blocks(model), (0, 0, 1, 2))]
+    if model.routing is not None:
+        from emit.routing_view import routing_view
+
+        parts.append(routing_view(model.routing))
     if model.notes:
         parts += [Text("Notes", style="bold"), *(Text(f"- {wording.clean(note)}") for note in model.notes)]
     return Group(*parts)

@@ -56,3 +56,11 @@ class OutputError(MoeplanError):
 
 class PlanFileError(MoeplanError):
     """A plan file that is not ``moeplan.plan/1``."""
+
+
+class RoutingFileError(MoeplanError):
+    """Routing statistics that cannot be read, or that belong to another model."""
+
+
+class CaptureError(MoeplanError):
+    """A capture of routing statistics that did not come about."""

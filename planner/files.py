@@ -11,10 +11,11 @@ from planner.errors import MoeplanError, OutputError
 MAX_JSON_BYTES: Final = 4 << 20
 
 
-def write_file(path: str, text: str, keep: tuple[str | None, ...] = ()) -> None:
+def write_file(path: str, content: str | bytes, keep: tuple[str | None, ...] = ()) -> None:
     """Write a rendering to a file that a user named: the whole of it, or nothing.
 
     Args:
+        content: text goes out as UTF-8.
         keep: files that must not be overwritten, the model above all.
 
     Raises:
@@ -23,16 +24,17 @@ def write_file(path: str, text: str, keep: tuple[str | None, ...] = ()) -> None:
     import tempfile
 
     target = Path(path)
+    data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     try:
         if any(name is not None and target.exists() and Path(name).exists() and target.samefile(name) for name in keep):
             raise OutputError(path, expected="a file to write", found="an input of this very command")
         if target.exists() and not target.is_file():
-            target.write_text(text, encoding="utf-8", errors="surrogateescape")  # a device such as /dev/stderr
+            target.write_bytes(data)  # a device such as /dev/stderr
             return
         descriptor, part = tempfile.mkstemp(prefix=f".{target.name[:40]}.", dir=target.resolve().parent)
         try:
-            with open(descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-                file.write(text)
+            with open(descriptor, "wb") as file:
+                file.write(data)
             mode = target.stat().st_mode & 0o777 if target.exists() else 0o666 & ~_umask()
             os.chmod(part, mode)
             os.replace(part, target.resolve())
@@ -50,7 +52,15 @@ def _umask() -> int:
 
 
 def text_of(path: str, kind: type[MoeplanError]) -> str:
-    """The text of a small regular file that a user named. Raises ``kind``.
+    """The text of a small regular file that a user named. Raises ``kind``."""
+    try:
+        return bytes_of(path, kind, MAX_JSON_BYTES).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise kind(path, expected="UTF-8 text", found=f"another byte at {error.start}") from error
+
+
+def bytes_of(path: str, kind: type[MoeplanError], most: int, *, cut: bool = False) -> bytes:
+    """The content of a regular file that a user named, or with ``cut`` its first ``most`` bytes. Raises ``kind``.
 
     A file whose size is 0 is not opened: reading ``/proc/kmsg``, which has that size, never ends.
     """
@@ -60,10 +70,11 @@ def text_of(path: str, kind: type[MoeplanError]) -> str:
             found = "a folder or device" if file.exists() else "nothing there"
             raise kind(path, expected="a file", found=found)
         size = file.stat().st_size
-        if size > MAX_JSON_BYTES:
-            raise kind(path, expected=f"at most {MAX_JSON_BYTES} bytes", found=str(size))
-        return file.read_text(encoding="utf-8") if size else ""
+        if size > most and not cut:
+            raise kind(path, expected=f"at most {most} bytes", found=str(size))
+        if not size:
+            return b""
+        with file.open("rb") as stream:
+            return stream.read(most)
     except OSError as error:
         raise kind(path, found=error.strerror or str(error)) from error
-    except UnicodeDecodeError as error:
-        raise kind(path, expected="UTF-8 text", found=f"another byte at {error.start}") from error

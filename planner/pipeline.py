@@ -18,9 +18,11 @@ if TYPE_CHECKING:
     from planner.demo import DemoModel
     from planner.facts.machine import Machine
     from planner.facts.model import Model
+    from planner.facts.routing import PoolSet, Routing
     from planner.plans.decision import Decision, RuleDoc
     from planner.plans.plan import Plan
     from planner.plans.settings import Tool
+    from planner.routing.session import CaptureRequest
     from probes.timed import Listener
 
 
@@ -51,6 +53,7 @@ class Request:
         llama: a llama.cpp folder or program; None looks for one.
         measure: how to measure what was not measured before; None takes kept figures only.
         ask: whether the engine confirms the memory.
+        routing: a file that says which experts the model uses.
     """
 
     model: str
@@ -59,6 +62,7 @@ class Request:
     llama: str | None = None
     measure: Measure | None = None
     ask: Ask = Ask.CALL
+    routing: str | None = None
 
 
 def inspect(path: str) -> Model:
@@ -66,6 +70,46 @@ def inspect(path: str) -> Model:
     from planner.gguf.analyze import analyze
 
     return analyze(path)
+
+
+def routed(model: Model, path: str | None, *, every_policy: bool = False) -> Model:
+    """A model with what a routing file says about it; as it is without one.
+
+    Args:
+        every_policy: with the curves of pools that llama.cpp cannot run, too: seconds more.
+
+    Raises:
+        RoutingFileError, ModelFileError: the file cannot be read, or belongs to another model.
+    """
+    if path is None:
+        return model
+    from planner.routing.analysis import analyse
+    from planner.routing.load import load
+    from planner.routing.shape import notes, shape_of
+
+    shape, recording = shape_of(model), load(path, model)
+    stats = analyse(recording, shape.bytes_of(recording.layers), every_policy=every_policy)
+    return replace(model, routing=stats, notes=model.notes + notes(recording, shape))
+
+
+def pool_set(model: Model, n_bytes: int) -> PoolSet:
+    """The fixed set of experts for a pool of so many bytes; of a model that was ``routed``.
+
+    Raises:
+        RoutingFileError: layers without a recording, or a pool below one token's experts.
+    """
+    from planner.routing.static_set import fixed_set
+
+    assert model.routing is not None
+    return fixed_set(model, model.routing, n_bytes)
+
+
+def capture_routing(wanted: CaptureRequest) -> tuple[Model, Routing]:
+    """Record which experts a model selects. Raises ModelFileError, CaptureError, EngineError."""
+    from planner.routing.session import record
+
+    model = inspect(wanted.model)
+    return model, record(model, wanted)
 
 
 def make_plan(request: Request) -> Plan:
@@ -80,7 +124,7 @@ def make_plan(request: Request) -> Plan:
     from planner.plans.rule import Problem
     from policies import RULES
 
-    model = inspect(request.model)
+    model = routed(inspect(request.model), request.routing)
     machine = _machine(request, model)
     problem = Problem(machine, model, _workload(request, machine))
     with _sound(model):
@@ -99,7 +143,7 @@ def check(request: Request, flags: tuple[str, ...], tool: Tool) -> Plan:
     from planner.plans.rule import Problem
     from policies import RULES
 
-    model = inspect(request.model)
+    model = routed(inspect(request.model), request.routing)
     machine = _machine(request, model)
     workload = _workload(request, machine)
     parsed = parse_argv(flags, model, machine, tool, build=workload.target_build)

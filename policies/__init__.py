@@ -16,6 +16,7 @@ from policies import (
     kv_type,
     load_mode,
     op_offload,
+    pool,
     prediction,
     prompt_cache,
     slots,
@@ -34,6 +35,7 @@ RULES: Final[tuple[Rule, ...]] = (
     attention.RULE,  # needs the KV type: a quantised V demands flash attention
     dense_part.RULE,  # opens the placement ladder: whole layers …
     experts.RULE,  # … and experts, which leave the GPU first
+    pool.RULE,  # needs both: it takes what VRAM a placement leaves, and serves the experts that are in RAM
     ubatch.RULE,  # competes with experts for the same VRAM: opened here, decided by the search
     load_mode.RULE,  # sets the margin of RAM; decides what the copy of host experts costs
     op_offload.RULE,  # needs the whole ladder: who multiplies what stayed in RAM

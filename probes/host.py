@@ -12,12 +12,12 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from planner.facts.machine import Os
+from probes.pipes import Heard, Reader
 
 MAX_TEXT: Final = 4 << 20
-MAX_OUTPUT: Final = 1 << 20
 STALE_S: Final = 60.0
 _KERNEL: Final = ("/proc/", "/sys/", "/dev/")
 _SYSTEMS: Final = {"win32": Os.WINDOWS, "darwin": Os.MACOS}
@@ -74,10 +74,18 @@ class Host(Protocol):
     def library(self, name: str) -> Any | None:
         """An optional Python module (``psutil``, ``cpuinfo``, ``pynvml``); None if it cannot work here."""
 
-    def run(self, argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str] | None = None) -> CompletedRun:
+    def run(
+        self,
+        argv: tuple[str, ...],
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        heard: Heard | None = None,
+    ) -> CompletedRun:
         """Run a command to its end: no shell, no input, bounded output; ``env`` is added to ours."""
 
-    def run_script(self, script: str, arguments: tuple[str, ...], timeout_s: float) -> CompletedRun:
+    def run_script(
+        self, script: str, arguments: tuple[str, ...], timeout_s: float, heard: Heard | None = None
+    ) -> CompletedRun:
         """Run ``probes/<script>`` in an isolated Python that ends with us, even if we are killed."""
 
     def cached(self, key: str) -> str | None:
@@ -168,13 +176,21 @@ class LocalHost:
         except ImportError:
             return None
 
-    def run(self, argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str] | None = None) -> CompletedRun:
-        return _run(argv, timeout_s, {**os.environ, **(env or {})})
+    def run(
+        self,
+        argv: tuple[str, ...],
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        heard: Heard | None = None,
+    ) -> CompletedRun:
+        return _run(argv, timeout_s, {**os.environ, **(env or {})}, heard=heard)
 
-    def run_script(self, script: str, arguments: tuple[str, ...], timeout_s: float) -> CompletedRun:
+    def run_script(
+        self, script: str, arguments: tuple[str, ...], timeout_s: float, heard: Heard | None = None
+    ) -> CompletedRun:
         folder = os.path.dirname(os.path.abspath(__file__))
         leash, path = os.path.join(folder, "leash.py"), os.path.join(folder, script)
-        return _run((sys.executable, "-I", leash, path, *arguments), timeout_s, os.environ, leashed=True)
+        return _run((sys.executable, "-I", leash, path, *arguments), timeout_s, os.environ, leashed=True, heard=heard)
 
     def _cache_path(self, key: str) -> str:
         if self._cache_dir is None:
@@ -223,7 +239,14 @@ def _nvml_loads() -> bool:
     return True
 
 
-def _run(argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str], *, leashed: bool = False) -> CompletedRun:
+def _run(
+    argv: tuple[str, ...],
+    timeout_s: float,
+    env: Mapping[str, str],
+    *,
+    leashed: bool = False,
+    heard: Heard | None = None,
+) -> CompletedRun:
     """``leashed``: standard input is a pipe that we hold open and that ends when we do."""
     import subprocess
 
@@ -238,7 +261,7 @@ def _run(argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str], *, lea
         return CompletedRun(None, problem=f"could not start: {getattr(e, 'strerror', None) or e}")
     problem = ""
     try:
-        readers = [_Reader(process.stdout), _Reader(process.stderr)]
+        readers = [Reader(process.stdout, heard), Reader(process.stderr)]
         process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         problem = f"did not end within {timeout_s:g} s"
@@ -264,23 +287,3 @@ def _end_group(pid: int) -> None:
 
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-
-
-class _Reader:
-    """Drains one pipe so that the command never blocks; keeps the first ``MAX_OUTPUT`` bytes."""
-
-    def __init__(self, pipe: IO[bytes] | None) -> None:
-        import threading
-
-        self._pipe = pipe
-        self._kept = bytearray()
-        self._thread = threading.Thread(target=self._drain, daemon=True)
-        self._thread.start()
-
-    def _drain(self) -> None:
-        while self._pipe is not None and (chunk := self._pipe.read1(1 << 16)):  # type: ignore[attr-defined]
-            self._kept += chunk[: MAX_OUTPUT - len(self._kept)]
-
-    def text(self) -> str:
-        self._thread.join(timeout=1.0)
-        return bytes(self._kept).decode("utf-8", "replace")

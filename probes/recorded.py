@@ -15,6 +15,7 @@ from typing import Any
 
 from planner.facts.machine import Os
 from probes.host import CompletedRun
+from probes.pipes import Heard
 
 
 class RecordedHost:
@@ -81,10 +82,18 @@ class RecordedHost:
     def library(self, name: str) -> Any | None:
         return self._libraries.get(name)
 
-    def run(self, argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str] | None = None) -> CompletedRun:
+    def run(
+        self,
+        argv: tuple[str, ...],
+        timeout_s: float,
+        env: Mapping[str, str] | None = None,
+        heard: Heard | None = None,
+    ) -> CompletedRun:
         return self._runs.get(argv, CompletedRun(None, problem="not recorded"))
 
-    def run_script(self, script: str, arguments: tuple[str, ...], timeout_s: float) -> CompletedRun:
+    def run_script(
+        self, script: str, arguments: tuple[str, ...], timeout_s: float, heard: Heard | None = None
+    ) -> CompletedRun:
         return self._runs.get((script, *arguments), CompletedRun(None, problem="not recorded"))
 
     def cached(self, key: str) -> str | None:

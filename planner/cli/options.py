@@ -24,6 +24,7 @@ LLAMA = typer.Option(
     help="llama.cpp folder or program; default: $MOEPLAN_LLAMA, then PATH, then the embedded engine.",
 )
 RPC = typer.Option(metavar="HOST:PORT,...", help="llama.cpp RPC servers to use as devices.")
+ROUTING = typer.Option(metavar="FILE", help="Which experts the model uses: an imatrix GGUF, a route trace, or .npz.")
 
 
 MOST_TOKENS = 1 << 30
@@ -61,6 +62,7 @@ class PlanOptions:
     llama: Annotated[str | None, LLAMA] = None
     target: Annotated[str, typer.Option(metavar="llama.cpp|bNNNNN", help="The build to write flags for.")] = "llama.cpp"
     rpc: Annotated[str | None, RPC] = None
+    routing: Annotated[str | None, ROUTING] = None
     no_oracle: Annotated[
         bool,
         typer.Option("--no-oracle", help="Never call the engine to confirm memory."),
@@ -161,8 +163,13 @@ def _parsed(option: str, parse: Callable[[str], T], text: str) -> T:
         raise OptionError(option, found=str(error)) from error
 
 
+def size_of(option: str, text: str) -> int:
+    """A size on the command line as bytes. Raises OptionError."""
+    return _parsed(option, units.parse_size, text)
+
+
 def _size(option: str, text: str | None) -> int | None:
-    return None if text is None else _parsed(option, units.parse_size, text)
+    return None if text is None else size_of(option, text)
 
 
 def _kv(text: str) -> tuple[str, str] | None:

@@ -76,7 +76,7 @@ def _request(
         raise OptionError("--fit", found="it measures nothing", advice="--auto does")
     measure = measuring.measure(quiet=out.quiet) if timed else None
     ask = Ask.NEVER if options.no_oracle else Ask.CALL if confirm else Ask.STORED
-    return Request(model, options.workload(), options.machine, options.llama, measure, ask)
+    return Request(model, options.workload(), options.machine, options.llama, measure, ask, options.routing)
 
 
 def _deliver(plan: Plan, targets: tuple[tuple[Format, str], ...], out: OutputOptions) -> None:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from planner.cost.host_share import host_expert_shares
 from planner.cost.model import CostModel
-from planner.cost.patterns import override_pattern
 from planner.cost.speed import SpeedModel
 from planner.cost.startable import objections
-from planner.cost.tape import HOST
 from planner.facts.machine import DriverModel, Machine, Os
-from planner.facts.model import Model, Role
 from planner.facts.workload import Workload
 from planner.plans.memory import Memory
 from planner.plans.plan import Candidate, Shortfall, Verdict
@@ -142,7 +140,7 @@ class Evaluator:
             speed=self._speed.speed(settings, layers, shares, resident),
             verdict=Verdict.FITS if resident >= 1.0 else Verdict.PAGES,
             shortfalls=self.shortfalls(memory, reserve),
-            objections=objections(self.model, settings),
+            objections=(*objections(self.model, settings), *self.cost.pools.objections(settings, layers, shares)),
         )
 
     def _resident(self, memory: Memory) -> float:
@@ -162,19 +160,3 @@ def pinned_limit(machine: Machine) -> int | None:
     """
     wddm = any(gpu.driver_model is DriverModel.WDDM for gpu in machine.gpus)
     return machine.ram.total_bytes // 2 if wddm else None
-
-
-def host_expert_shares(model: Model, settings: Settings, layers: tuple[str, ...]) -> tuple[float, ...]:
-    """Per block, the share of its routed expert bytes in host memory: overrides first, then ``n_cpu_moe``."""
-    shares = [1.0 if i < settings.n_cpu_moe or layers[i] == HOST else 0.0 for i in range(model.n_layer)]
-    rules = [(override_pattern(pattern), target == HOST) for pattern, target in settings.override_tensor]
-    if not rules:
-        return tuple(shares)
-    total, host = [0] * model.n_layer, [0.0] * model.n_layer
-    for tensor in model.tensors:
-        if tensor.role is Role.EXPERT and tensor.layer is not None:
-            on_host = next((to_host for rule, to_host in rules if rule.search(tensor.name)), None)
-            share = shares[tensor.layer] if on_host is None else float(on_host)
-            total[tensor.layer] += tensor.n_bytes
-            host[tensor.layer] += share * tensor.n_bytes
-    return tuple(host[i] / total[i] if total[i] else 0.0 for i in range(model.n_layer))

@@ -9,6 +9,7 @@ from operator import add
 from planner.cost import compute_buffer, overhead
 from planner.cost.graph import GraphModel, Plan
 from planner.cost.host import host_model, pins
+from planner.cost.host_share import host_expert_shares
 from planner.cost.kv_cache import KvTable
 from planner.cost.layout import (
     Span,
@@ -20,6 +21,7 @@ from planner.cost.layout import (
     split_shares,
     used_before,
 )
+from planner.cost.pool import Pools
 from planner.cost.shape import Shape, draft_shape, shape_of
 from planner.cost.tape import HOST
 from planner.cost.weights import Placed, WeightTable
@@ -29,7 +31,6 @@ from planner.facts.model import Model, Role
 from planner.facts.reading import Source
 from planner.plans.memory import DeviceMemory, HostMemory, Memory, Term, total
 from planner.plans.settings import Settings, Tool
-from planner.units import MIB, count
 
 
 class CostModel:
@@ -42,6 +43,7 @@ class CostModel:
     def __init__(self, model: Model, machine: Machine, tool: Tool = Tool.SERVER) -> None:
         self.model, self.machine, self.tool = model, machine, tool
         self._gpus = known_gpus(machine)
+        self.pools = Pools(model, machine)
         self._graph = GraphModel(model)
         self._weights: dict[tuple[object, ...], WeightTable] = {}
         self._kv: dict[tuple[object, ...], KvTable] = {}
@@ -206,28 +208,11 @@ class CostModel:
         return self._compute[key]
 
     def _expert_cache(self, settings: Settings) -> dict[str, tuple[Term, ...]]:
-        """``--moe-cache-mib`` over the devices whose own blocks keep all experts on the host.
-
-        Budget by share of the devices, at most their host expert bytes (src/llama-moe-cache.cpp, b11549).
-        """
+        """``--moe-cache-mib`` over the devices whose own blocks keep all experts on the host."""
         if settings.moe_cache_mib <= 0:
             return {}
-        table, layers = self._table(settings), self.layers_on(settings)
-        elsewhere = {block for block, device in table.overridden if device != HOST}
-        wanted: dict[str, int] = {}
-        for i in self.host_expert_layers(settings):
-            kept = table.expert_bytes(i) and i >= settings.n_cpu_moe
-            if layers[i] != HOST and i not in elsewhere and not kept:
-                n_bytes = table.expert_bytes(i) + table.overridden.get((i, HOST), 0)
-                wanted[layers[i]] = wanted.get(layers[i], 0) + n_bytes
-        shares = dict(zip(active_devices(settings), split_shares(settings, self.machine), strict=True))
-        whole = sum(shares[device] for device in wanted) or 1.0
-        found: dict[str, tuple[Term, ...]] = {}
-        for device, n_bytes in wanted.items():
-            budget = int(settings.moe_cache_mib * MIB * (shares[device] / whole))
-            detail = f"smaller of the budget {count(budget)} B and {count(n_bytes)} B of host experts"
-            found[device] = (Term("expert cache", min(budget, n_bytes), Source.DERIVED, detail),)
-        return found
+        layers = self.layers_on(settings)
+        return self.pools.terms(settings, layers, host_expert_shares(self.model, settings, layers))
 
     def _host(
         self, settings: Settings, shape: Shape, placed: Placed, context: tuple[Term, ...], work: tuple[Term, ...]

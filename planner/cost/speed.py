@@ -18,6 +18,7 @@ from planner.cost import drafting, rates
 from planner.cost.kv_types import is_quantised, row_bytes
 from planner.cost.layer_blocks import Block, blocks_of
 from planner.cost.layer_times import LayerTimes
+from planner.cost.pool import Pools
 from planner.cost.rates import Rates
 from planner.cost.tape import HOST
 from planner.facts.machine import Backend, Machine
@@ -83,6 +84,7 @@ class SpeedModel:
         self.rates: Rates = rates.rates_of(machine, model.expert_slice_bytes)
         self._backends = {gpu.id: gpu.backend or Backend.CUDA for gpu in machine.gpus}
         self._layers = LayerTimes(model, machine.layers)
+        self._pools = Pools(model, machine)
         blocks = blocks_of(model)
         self._kinds = tuple(dict.fromkeys(blocks))
         self._kind_of = tuple(self._kinds.index(block) for block in blocks)
@@ -101,9 +103,10 @@ class SpeedModel:
             host_share: per block, the share of its expert bytes that is in host memory.
             resident: share of the host's hot weights that RAM can hold (1.0: no paging).
         """
-        groups = self._groups(layer_map, host_share)
-        decode = self._decode(settings, groups, layer_map[-1], resident)
-        prefill = self._prefill(settings, groups, resident)
+        pool = self._pools.service(settings, layer_map, host_share)
+        decode = self._decode(settings, self._groups(layer_map, pool.decode_share), layer_map[-1], resident)
+        pool.charge(decode, settings, self.rates, resident)
+        prefill = self._prefill(settings, self._groups(layer_map, pool.prefill_share), resident)
         work = self.workload
         turn_s = prefill.total + work.answer_tokens * decode.total
         work_measured = work.answer_tokens * decode.measured

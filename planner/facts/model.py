@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from planner.facts.routing import RoutingStats
+
 
 class Role(StrEnum):
     """What a tensor is for; every tensor has exactly one."""
@@ -112,6 +114,7 @@ class Model:
         fingerprint: hex digest over headers and sizes of all shards; names and bytes decide, not the path.
         attention_known: False where cache rules of this architecture are assumed, not mirrored.
         notes: what was assumed or looks odd, one sentence each.
+        routing: which experts it was seen to use; None without a recording.
     """
 
     path: str
@@ -133,6 +136,7 @@ class Model:
     attention_known: bool = True
     metadata: tuple[tuple[str, str | int | float | bool], ...] = ()
     notes: tuple[str, ...] = ()
+    routing: RoutingStats | None = None
 
     @property
     def is_moe(self) -> bool:

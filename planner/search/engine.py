@@ -24,6 +24,7 @@ from planner.plans.settings import LoadMode, Settings
 from planner.search.candidates import beside, combination, emptiest, healthy, keeps
 from planner.search.ladder import Rung, first_true, parts, rungs
 from planner.search.pins import pinned
+from planner.search.pool import with_pool
 from planner.units import MIB
 
 TIE: Final = 0.005
@@ -46,6 +47,9 @@ SPLIT_TOLERANCE: Final = 64 * MIB
 NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 
 LADDER: Final = ("n_gpu_layers", "n_cpu_moe")
+
+FILLS: Final = ("moe_cache_mib",)
+"""Takes the VRAM that a placement leaves: sized after it."""
 
 ELASTIC: Final = ("ctx_checkpoints", "cache_ram_mib")
 """Take what the others leave: searched at their least value, then raised, in this order, as far as nothing suffers."""
@@ -97,6 +101,7 @@ class Search:
         for n_ctx in self.draft.values("n_ctx"):
             limit = None if first is None else cost(first, goal) * (1.0 + CONTEXT_COST)
             found = self._best_at(n_ctx, limit)
+            found = None if found is None else with_pool(self, found)
             if found is None or (first is not None and self._dearer(found, first)):
                 break
             first, chosen = first or found, found
@@ -110,7 +115,7 @@ class Search:
 
     def combinations(self, n_ctx: int) -> Iterator[Settings]:
         """Every combination of what is open, at the top of the ladder."""
-        decided = {*LADDER, *ELASTIC, "n_ctx"}
+        decided = {*LADDER, *FILLS, *ELASTIC, "n_ctx"}
         open_ = [(name, values) for name, values in self.draft.domains if name not in decided and len(values) > 1]
         least = {name: self.draft.values(name)[-1] for name in ELASTIC}
         base = replace(self.draft.settings(), n_ctx=n_ctx, **least)
@@ -242,7 +247,7 @@ class Search:
         """Bring single expert tensors of the last host block to the GPU where that fits and pays."""
         settings, goal = chosen.settings, self.problem.workload.goal
         block = settings.n_cpu_moe - 1
-        fewer = [n for n in self.draft.values("n_cpu_moe") if n < settings.n_cpu_moe]
+        fewer = [n for n in self.draft.values("n_cpu_moe") if n < settings.n_cpu_moe and not settings.moe_cache_mib]
         if not fewer or not settings.devices or settings.n_gpu_layers <= self.problem.model.n_layer:
             return chosen
         keep = dict(self.draft.reserve)
@@ -261,7 +266,7 @@ class Search:
         down = sum(
             values.index(getattr(settings, name))
             for name, values in self.draft.domains
-            if name not in (*LADDER, *ELASTIC, "n_ctx") and getattr(settings, name) in values
+            if name not in (*LADDER, *FILLS, *ELASTIC, "n_ctx") and getattr(settings, name) in values
         )
         return down, -min((device.headroom_bytes for device in candidate.memory.devices), default=0)
 

@@ -44,6 +44,9 @@ def _difference(other: Candidate, chosen: Candidate) -> str:
     moved = other.settings.n_cpu_moe - chosen.settings.n_cpu_moe
     if moved:
         words.append(f"{abs(moved)} expert layer(s) {'more' if moved > 0 else 'fewer'} in RAM")
+    pool = other.settings.moe_cache_mib
+    if pool != chosen.settings.moe_cache_mib:
+        words.append(f"a pool of {pool:,} MiB" if pool else "no pool")
     layers = chosen.settings.n_gpu_layers - other.settings.n_gpu_layers
     if layers:
         words.append(f"{abs(layers)} layer(s) {'fewer' if layers > 0 else 'more'} on the GPU")

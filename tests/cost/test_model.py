@@ -79,10 +79,11 @@ def caches(settings: Settings) -> dict[str, int]:
 
 
 def test_the_expert_cache_serves_host_experts_of_gpu_blocks() -> None:
-    assert caches(make_settings(moe_cache_mib=2, n_cpu_moe=4)) == {"CUDA0": 2 * MIB}
+    slot = EXPERTS // 8
+    assert caches(make_settings(moe_cache_mib=2, n_cpu_moe=4)) == {"CUDA0": 2 * MIB // slot * slot}
     assert caches(make_settings(moe_cache_mib=2, n_cpu_moe=0)) == {"CUDA0": 0}
     assert caches(make_settings(moe_cache_mib=2, n_gpu_layers=1)) == {"CUDA0": 0}
-    assert caches(make_settings(moe_cache_mib=512, n_cpu_moe=1)) == {"CUDA0": EXPERTS}
+    assert caches(make_settings(moe_cache_mib=512, n_cpu_moe=1)) == {"CUDA0": EXPERTS + slot}
 
 
 def test_the_expert_cache_leaves_out_partly_overflowed_blocks() -> None:
@@ -92,7 +93,8 @@ def test_the_expert_cache_leaves_out_partly_overflowed_blocks() -> None:
 
 def test_the_expert_cache_is_shared_by_split() -> None:
     found = caches(make_settings(devices=TWO, moe_cache_mib=2, n_cpu_moe=4, tensor_split=(1.0, 1.0)))
-    assert found == {"CUDA0": MIB, "CUDA1": MIB}
+    half = MIB // (EXPERTS // 8) * (EXPERTS // 8)
+    assert found == {"CUDA0": half, "CUDA1": half}
 
 
 def test_prediction_runs_in_a_context_of_its_own() -> None:

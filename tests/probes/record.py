@@ -12,6 +12,7 @@ from pathlib import Path
 
 from probes.collect import collect
 from probes.host import CompletedRun, LocalHost
+from probes.pipes import Heard
 
 
 class Recorder(LocalHost):
@@ -33,7 +34,9 @@ class Recorder(LocalHost):
     def keep(self, key: str, text: str) -> None:
         """A recording leaves no cache behind."""
 
-    def run(self, argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str] | None = None) -> CompletedRun:
+    def run(
+        self, argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str] | None = None, heard: Heard | None = None
+    ) -> CompletedRun:
         done = super().run(argv, timeout_s, env)
         answer = {"stdout": done.stdout, "stderr": done.stderr, "returncode": done.returncode, "problem": done.problem}
         self.commands.append({"argv": list(argv), **answer})

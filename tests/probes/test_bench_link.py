@@ -29,7 +29,9 @@ class Host:
     def __init__(self, *answers: Any) -> None:
         self.answers, self.asked = answers, []
 
-    def run_script(self, script: str, arguments: tuple[str, ...], timeout_s: float) -> CompletedRun:
+    def run_script(
+        self, script: str, arguments: tuple[str, ...], timeout_s: float, heard: object = None
+    ) -> CompletedRun:
         self.asked.append(arguments)
         answer = self.answers[int(arguments[0])]
         return answer if isinstance(answer, CompletedRun) else CompletedRun(0, json.dumps(answer) + "\n")

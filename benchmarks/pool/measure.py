@@ -1,0 +1,255 @@
+"""Decode with llama.cpp's expert pool at several sizes, on models with real routing.
+
+    LD_LIBRARY_PATH=LLAMA python3 benchmarks/pool/measure.py --llama LLAMA --dense SmolLM2.gguf --out FOLDER
+
+``LLAMA`` is a folder of CUDA programs of a build that lists ``--moe-cache-mib``. Needs torch (the ballast that makes a
+small card, and the links) and numpy, nothing else. It writes the mixtures (22 GB), records their routing with the
+same libllama, times their layers, and starts llama-server once per point: pools of 0, 1/16, 1/8, 1/4 and 1/2 of the
+expert bytes with all experts in RAM, whole layers of the same bytes, and what moeplan plans for two sizes of the
+card. Three answers each to real text; the first fills the pool. Rows go to ``FOLDER/rows.jsonl``, recordings beside
+it; ``compare.py`` reads both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from pool_common import ANSWER, PROMPT, ROOT, machine_of, points, texts, workload
+from upcycle import upcycle
+
+from emit.flags import spell
+from planner import search
+from planner.cost.evaluate import Evaluator
+from planner.cost.model import CostModel
+from planner.facts.machine import Machine
+from planner.facts.model import Model
+from planner.gguf.analyze import analyze
+from planner.layer_timing import time_layers
+from planner.plans.rule import Problem
+from planner.plans.settings import Settings
+from planner.routing.analysis import analyse
+from planner.routing.load import load
+from planner.routing.shape import shape_of
+from planner.units import GIB
+from policies import RULES
+from probes import llama_help
+from probes.host import LocalHost
+from probes.probe import Found
+from probes.timed import Subject
+
+MODELS = {"x128k8": (128, 8), "x64k4": (64, 4), "x256k8": (256, 8)}
+RECORDED, PORT = 4096, 8097
+ANSWERS = 3
+CACHE_LINE = re.compile(r"llama_moe_cache: .*|.*MoE cache size = .*|.*MoE cache budget is too small.*")
+BUFFERS = re.compile(r"(\S+) (.*?)buffer size = +([\d.]+) MiB")
+
+
+def rates(threads: int, free_bytes: int, llama: Path) -> dict[str, Any]:
+    """Links, RAM and VRAM, and what the build lists."""
+    torch.set_num_threads(threads)
+    size = 1 << 30
+    pinned, pageable = torch.empty(size, dtype=torch.uint8).pin_memory(), torch.ones(size, dtype=torch.uint8)
+    there = torch.empty(size, dtype=torch.uint8, device="cuda")
+
+    def fastest(work: Any, n_bytes: int, repeats: int = 5) -> float:
+        taken = []
+        for _ in range(repeats):
+            torch.cuda.synchronize()
+            start = time.perf_counter()
+            work()
+            torch.cuda.synchronize()
+            taken.append(time.perf_counter() - start)
+        return n_bytes / min(taken)
+
+    ram = torch.ones(size, dtype=torch.float32)
+    told = subprocess.run([llama / "llama-server", "--help"], capture_output=True, text=True, check=True)
+    version = subprocess.run([llama / "llama-server", "--version"], capture_output=True, text=True, check=True)
+    build = re.search(r"version: (\d+)", version.stdout + version.stderr)
+    return {
+        "kind": "machine",
+        "name": torch.cuda.get_device_name(0),
+        "total_bytes": torch.cuda.mem_get_info()[1],
+        "free_bytes": free_bytes,
+        "pinned_bps": fastest(lambda: there.copy_(pinned, non_blocking=True), size),
+        "pageable_bps": fastest(lambda: there.copy_(pageable), size),
+        "vram_bps": fastest(lambda: there.clone(), 2 * size),
+        "ram_bps": fastest(ram.sum, 4 * size),
+        "ram_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "threads": threads,
+        "build": int(build[1]) if build else None,
+        "flags": list(llama_help.parse(told.stdout)),
+    }
+
+
+def record(llama: Path, model: Path, text: Path, out: Path, threads: int) -> None:
+    """The selections of the model on the text, by the callback of the same libllama."""
+    job = {"model": str(model), "text": str(text), "chunk": 512, "chunks": RECORDED // 512, "answer": 128}
+    job |= {"threads": threads, "seed": 1, "out": str(out)}
+    command = [sys.executable, str(ROOT / "probes" / "script_routing.py"), str(llama / "libllama.so"), json.dumps(job)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def ask(path: str, body: dict[str, Any] | None = None) -> Any:
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}", data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=120) as answer:
+        return json.load(answer)
+
+
+def prompts() -> Iterator[str]:
+    """Pieces of the second text, about ``PROMPT`` tokens each."""
+    text, size = texts()[1], int(PROMPT * 4.2)
+    for i in range(ANSWERS):
+        start = i * (len(text) - size) // ANSWERS
+        yield text[start : start + size]
+
+
+def serve(llama: Path, flags: tuple[str, ...], log: Path, before: int) -> dict[str, Any]:
+    """Start, answer, stop; speeds, memory and what the log says."""
+    argv = [str(llama / "llama-server"), *flags, "-lv", "4"]
+    argv[argv.index("--port") + 1] = str(PORT)
+    row: dict[str, Any] = {"decode_tps": [], "prompt_tps": [], "prompt_n": [], "predicted_n": []}
+    start = time.monotonic()
+    with open(log, "wb") as output:
+        server = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        try:
+            row["load_s"] = wait(server, start)
+            lowest = before
+            for prompt in prompts():
+                body = {"prompt": prompt, "n_predict": ANSWER, "temperature": 0.8, "top_k": 40, "seed": 1}
+                told = ask("/completion", body | {"ignore_eos": True, "cache_prompt": False})["timings"]
+                row["decode_tps"].append(round(told["predicted_per_second"], 2))
+                row["prompt_tps"].append(round(told["prompt_per_second"], 1))
+                row["prompt_n"].append(told["prompt_n"])
+                row["predicted_n"].append(told["predicted_n"])
+                lowest = min(lowest, torch.cuda.mem_get_info()[0])
+            row["used_bytes"] = before - lowest
+        except (OSError, urllib.error.URLError) as error:
+            row["error"] = str(error)[:200]
+        finally:
+            server.terminate()
+            try:
+                server.wait(20)
+            except subprocess.TimeoutExpired:
+                server.kill()
+                server.wait()
+    said = log.read_text(errors="replace")
+    row["cache"] = [line.strip()[-160:] for line in CACHE_LINE.findall(said)]
+    row["buffers_mib"] = {f"{m[1]} {m[2].strip()}": float(m[3]) for m in BUFFERS.finditer(said)}
+    if "error" in row:
+        row["tail"] = said[-600:]
+    return row
+
+
+def wait(server: subprocess.Popen[bytes], start: float) -> float:
+    while time.monotonic() - start < 90:
+        if server.poll() is not None:
+            raise OSError(f"the server ended with status {server.returncode}")
+        try:
+            ask("/health")
+            return round(time.monotonic() - start, 2)
+        except OSError:
+            time.sleep(0.2)
+    raise OSError("the server did not answer within 90 s")
+
+
+def planned(machine: Machine, model: Model) -> Iterator[tuple[str, Settings]]:
+    """What moeplan plans on a card with room for a quarter and a half of the experts beside the rest and 1 GiB."""
+    bare = dict(points(model, machine.cpu.physical_cores or 1))["pool 0"]
+    rest = Evaluator(CostModel(model, machine), workload()).candidate(bare, ()).memory.devices[0].predicted_bytes
+    for share in (0.25, 0.5):
+        room = rest + GIB + int(share * model.expert_bytes)
+        work = workload(vram_bytes=(("CUDA0", room),), pins=(("load_mode", "none"), ("n_ubatch", "512")))
+        chosen = search.plan(Problem(machine, model, work), RULES).chosen.settings
+        yield f"moeplan {share:g}", chosen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--llama", type=Path, required=True)
+    parser.add_argument("--dense", type=Path, required=True)
+    parser.add_argument("--models", type=Path, default=Path("/tmp/moeplan-pool"))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--free-gib", type=float, default=12.0)
+    parser.add_argument("--budget", type=float, default=440.0, help="seconds; no point is started that would pass it")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--only", nargs="*", default=list(MODELS))
+    asked = parser.parse_args()
+    end = time.monotonic() + asked.budget
+    for folder in (asked.models, asked.out):
+        folder.mkdir(parents=True, exist_ok=True)
+    torch.zeros(1, device="cuda")
+    torch.cuda.synchronize()
+    free = int(asked.free_gib * GIB)
+    found = rates(asked.threads, free, asked.llama)
+    torch.cuda.empty_cache()
+    ballast = torch.empty(torch.cuda.mem_get_info()[0] - free, dtype=torch.uint8, device="cuda")
+    torch.cuda.synchronize()
+    before = torch.cuda.mem_get_info()[0]
+    with open(asked.out / "rows.jsonl", "a") as rows:
+
+        def keep(**row: Any) -> None:
+            rows.write(json.dumps(row) + "\n")
+            rows.flush()
+            print(json.dumps(row)[:700], flush=True)
+
+        keep(**found | {"free_bytes": before})
+        for name in asked.only:
+            run_model(name, asked, found | {"free_bytes": before}, before, end, keep)
+    del ballast
+
+
+def run_model(name: str, asked: Any, found: dict[str, Any], before: int, end: float, keep: Any) -> None:
+    if time.monotonic() > end - 60:
+        print(f"{name}: no time left", flush=True)
+        return
+    path, recording, text = asked.models / f"{name}.gguf", asked.out / f"{name}.npz", asked.models / "text.txt"
+    start = time.monotonic()
+    if not path.exists():
+        upcycle(asked.dense, path, *MODELS[name])
+    wrote, start = time.monotonic() - start, time.monotonic()
+    text.write_text(texts()[0], encoding="utf-8")
+    record(asked.llama, path, text, recording, asked.threads)
+    recorded, start = time.monotonic() - start, time.monotonic()
+    model, host = analyze(str(path)), LocalHost(cache_dir=str(asked.models / "cache"))
+    shape, routing = shape_of(model), load(str(recording), model)
+    model = replace(model, routing=analyse(routing, shape.bytes_of(routing.layers), every_policy=False))
+    timed = time_layers(host, Subject(machine_of(found, []), model), 25.0, str(asked.llama), ())
+    layers = timed.value["rates"] if isinstance(timed, Found) else []
+    note = timed.note if isinstance(timed, Found) else timed.reason
+    took = {"wrote_s": round(wrote, 1), "recorded_s": round(recorded, 1), "timed_s": round(time.monotonic() - start, 1)}
+    size = {"n_expert": model.n_expert, "n_expert_used": model.n_expert_used, "expert_bytes": model.expert_bytes}
+    keep(kind="model", model=name, layers=layers, note=note, **size, **took)
+    machine = machine_of(found, layers)
+    for label, settings in (*points(model, asked.threads), *planned(machine, model)):
+        if time.monotonic() > end - 15:
+            print(f"{name} {label}: no time left", flush=True)
+            return
+        flags = spell(settings, model, machine)
+        row = serve(asked.llama, flags, asked.models / "server.log", before)
+        pool = {"n_cpu_moe": settings.n_cpu_moe, "moe_cache_mib": settings.moe_cache_mib}
+        keep(kind="point", model=name, label=label, flags=" ".join(flags), settings=plain(settings), **pool, **row)
+
+
+def plain(settings: Settings) -> dict[str, Any]:
+    return json.loads(json.dumps(asdict(settings)))
+
+
+if __name__ == "__main__":
+    main()
