@@ -32,8 +32,9 @@ DOC = RuleDoc(
         "one LRU per kind of block. For the fastest placement without one, and for those with more experts in RAM "
         "and a smaller ubatch, the search gives the pool all VRAM that the headroom leaves, never less than the "
         "experts of one token, and compares turns. The hit rate comes from a recording (--routing), replayed where "
-        "it has an order, else from its counts as a lower bound, else from a prior. The pool must win by 2, 5 or "
-        "10 % accordingly. With other builds the plan says what a newer one would give."
+        "it has an order, else from its counts as a lower bound; the pool must win by 2 or 5 % accordingly. Without "
+        "a recording there is no pool: the plan says what a prior promises and how to record. With other builds it "
+        "says what a newer one would give."
     ),
     why=(
         "With a pool every miss is uploaded and the CPU computes no experts, so hit rate and link decide: it pays "
@@ -83,8 +84,9 @@ def _steps(problem: Problem, draft: Draft) -> tuple[int, ...]:
 
 
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
-    """Open ``moe_cache_mib`` where the engine has a pool; off comes first."""
-    steps = () if _missing(problem) else _steps(problem, draft)
+    """Open ``moe_cache_mib`` where the engine has a pool and a recording says what it hits; off comes first."""
+    closed = _missing(problem) or _ground(problem) is Ground.PRIOR
+    steps = () if closed else _steps(problem, draft)
     return Proposal(domains=(("moe_cache_mib", (0, *steps)),))
 
 
@@ -131,6 +133,9 @@ def _declined(problem: Problem, chosen: Candidate, pooled: Candidate, base: Cand
     if missing:
         headline = f"{missing}: with {units.count(size)} MiB of it {speeds}, {_rate(lost.hit_rate)} hits expected"
         loser = Alternative(size, Fate.UNSUPPORTED, None, f"{missing}; predicted {speeds}")
+    elif _ground(problem) is Ground.PRIOR:
+        headline = f"none without a recording (moeplan routing): a prior gives {units.count(size)} MiB {speeds}"
+        loser = Alternative(size, Fate.UNSAFE, None, f"which experts text selects is not known; {speeds} by a prior")
     else:
         hits = f"hit {_rate(lost.hit_rate)}, worth it from {_rate(lost.break_even)}"
         headline = f"no pool: {units.count(size)} MiB of it {hits}; {speeds}"

@@ -19,9 +19,9 @@ from planner.units import MIB
 if TYPE_CHECKING:
     from planner.search.engine import Search
 
-GAINS: Final = {Ground.REPLAY: 0.02, Ground.COUNTS: 0.05, Ground.PRIOR: 0.10}
+GAINS: Final = {Ground.REPLAY: 0.02, Ground.COUNTS: 0.05}
 """Share of the goal's cost that a pool must save, by what its hit rate stands on: a replay of another text moves it by
-5 to 10 points, the prior is off by as much."""
+5 to 10 points. Nothing is staked on a prior (``policies/pool.py``)."""
 
 PLACES: Final = 4
 """Placements between the chosen one and all experts in RAM that are tried."""

@@ -94,8 +94,11 @@ def test_not_beside_ram_nor_over_the_network_nor_without_a_card() -> None:
         assert not [d for d in plan.decisions if d.rule == "pool"]
 
 
-def test_an_assumed_hit_rate_is_marked() -> None:
-    said = decision(solved(able(), goal=Goal.DECODE), "moe_cache_mib")
+def test_without_a_recording_there_is_none_and_the_plan_says_how_to_make_one() -> None:
+    plan = solved(able(), goal=Goal.DECODE)
+    said = decision(plan, "moe_cache_mib")
+    assert plan.chosen.settings.moe_cache_mib == 0
+    assert "moeplan routing" in said.headline and said.alternatives[0].outcome is Fate.UNSAFE
     assert said.confidence is Confidence.ASSUMED
     assert any(e.source is Source.ASSUMED and "prior" in e.fact for e in said.because)
 
