@@ -269,8 +269,6 @@ def run(engine: Engine, job: dict[str, Any], recorder: Recorder) -> dict[str, An
 
 
 def main(path: str, text: str) -> None:
-    import numpy as np
-
     job: dict[str, Any] = json.loads(text)
     try:
         library = Library(path)
@@ -278,6 +276,8 @@ def main(path: str, text: str) -> None:
         taken = run(Engine(library, job, recorder), job, recorder)
     except AttributeError as error:
         raise SystemExit(f"this libllama lacks {error}") from None
+    import numpy as np  # never before libllama: the CUDA build of b11549 then dies while it loads a model
+
     blocks = sorted({block for parts in taken.values() for part in parts for block in part})
     if not blocks:
         raise SystemExit("no router was seen: the model has no routed experts, or its graph names them otherwise")
