@@ -26,6 +26,8 @@ def attend(
         choose: adds the steps of a mask that lets only chosen cells through.
     """
     tape, given = env.tape, env.inputs[block.layer.window]
+    if not env.traits.cached and k and v:
+        return _within_batch(env, block, (q, k, v), width_v)
     keys, values = _caches(env, block)
     for stored, indices, cache in ((k, given.k_indices, keys), (v, given.v_indices, values)):
         if stored:
@@ -38,6 +40,25 @@ def attend(
         mixed = _scored(env, block, q, (keys, values), width_v, choose)
     tape.expand()
     return rotated(env, block, mixed, 1) if v else mixed
+
+
+def _within_batch(env: Env, block: Block, parts: tuple[Node, Node, Node], width_v: int) -> Node:
+    """Attention of a batch over itself, without a cache."""
+    tape, n, (q, k, v) = env.tape, env.n, parts
+    tape.expand()
+    mask, key = env.inputs[block.layer.window].mask, ("kq", n)
+    if env.flash_attn:
+        keys, values = (fresh(env, node.size // 2, tape.view(node)) for node in (k, v))
+        mixed = tape.view(tape.op("attention", 4 * width_v * n, tape.view(q), keys, values, mask))
+    else:
+        turned = fresh(env, v.size, tape.view(v))
+        scores = tape.op("attention scores", 4 * n * n * block.layer.n_head, tape.view(k), tape.view(q), key=key)
+        scores = tape.op("attention scores", scores.size, scores, mask, key=key, inplace=True)
+        home = HOST if env.end_on_host else None
+        summed = fresh(env, 4 * width_v * n, turned, scores)
+        mixed = tape.op("attention", summed.size, tape.view(summed), key=(summed.size,), home=home)
+    tape.expand()
+    return mixed
 
 
 def rotated(env: Env, block: Block, node: Node, which: int) -> Node:

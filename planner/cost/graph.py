@@ -147,6 +147,9 @@ class GraphModel:
         }
 
     def _cells(self, shape: Shape, settings: Settings) -> dict[int, int]:
+        """Cells of one stream by window; without caches, the tokens of the batch."""
+        if not self.traits.cached:
+            return dict.fromkeys(self._windows, shape.n_tokens)
         return {window: Cache("", window=window).cells(shape, settings) for window in self._windows}
 
     def _indexed(self, shape: Shape, cells: Mapping[int, int], entries: Mapping[int, int]) -> int:
@@ -156,20 +159,21 @@ class GraphModel:
         return cells[0] if self.traits.indexed else entries.get(CSA_RATIO, 0)
 
     def _env(self, shape: Shape, settings: Settings, plan: Plan) -> Env:
-        tape, n = Tape(plan.offload), shape.n_tokens
+        tape, n, cached = Tape(plan.offload), shape.n_tokens, self.traits.cached
+        n_stream = shape.n_stream if cached else 1
         cells = self._cells(shape, settings)
         width = 2 if shape.flash_attn else 4
         entries = {r: compressed_cells(shape.n_ctx_seq, r) for r in self.traits.ratios}
         return Env(
             tape=tape, traits=self.traits, n=n, n_seq=shape.n_seq, n_copies=1 + shape.n_rollback,
-            n_stream=shape.n_stream, n_ctx_seq=shape.n_ctx_seq, n_outputs=shape.n_outputs,
+            n_stream=n_stream, n_ctx_seq=shape.n_ctx_seq, n_outputs=shape.n_outputs,
             positions=tape.leaf("inputs", 4 * n), outputs=tape.leaf("inputs", 4 * shape.n_outputs),
             inputs=self._inputs(tape, shape, settings),
-            cells={window: count * shape.n_stream for window, count in cells.items()},
+            cells={window: count * n_stream for window, count in cells.items()},
             k_type=settings.type_k, v_type=settings.type_v, flash_attn=shape.flash_attn,
             end_on_host=plan.forced and not settings.kv_offload,
             cuda=plan.cuda, pinned_norms=plan.forced and (plan.all_on_devices or n < _PINNED_BELOW),
-            rotated_k=is_quantised(settings.type_k), rotated_v=is_quantised(settings.type_v),
+            rotated_k=cached and is_quantised(settings.type_k), rotated_v=cached and is_quantised(settings.type_v),
             entries={r: tape.leaf(f"mask compressed 1/{r}", width * found * n) for r, found in entries.items()},
             indexer_mask=tape.leaf("mask indexer", 2 * n * self._indexed(shape, cells, entries)),
             block=self.blocks[0], place=Place(HOST, HOST),

@@ -34,6 +34,14 @@ _WEIGHTS_FIRST_ARCHS: Final = frozenset(("llama4",))
 """Architectures whose router weights multiply the input of experts (``weight_before_ffn`` in ``build_moe_ffn``,
 src/llama-graph.cpp, b11434)."""
 
+_UNCACHED_ARCHS: Final = frozenset(
+    (
+        "bert", "clef", "dream", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llada", "llada-moe",
+        "llama-embed", "modern-bert", "neo-bert", "nomic-bert", "nomic-bert-moe", "rnd1",
+    )
+)  # fmt: skip
+"""Architectures whose tokens see their own batch only (``build_attn_inp_no_cache`` in src/models/*.cpp, b11434)."""
+
 _SQRT_SOFTPLUS: Final = 4
 """``LLAMA_EXPERT_GATING_FUNC_TYPE_SQRT_SOFTPLUS`` (src/llama-hparams.h, b11434)."""
 
@@ -56,6 +64,7 @@ class Traits:
         weights_first: the weights multiply what experts read, not their results.
         residual_first: a residual sum is written over the residual, not over what is added.
         rope: Q and K are rotated by position.
+        cached: attention reads a cache, not only the batch.
         rough: steps that are known to move large tensors to places of their own (see benchmarks/memory/README.md).
     """
 
@@ -77,6 +86,7 @@ class Traits:
     weights_first: bool
     residual_first: bool
     rope: bool
+    cached: bool
     rough: bool
 
 
@@ -108,6 +118,7 @@ def traits_of(model: Model, blocks: Sequence[Block]) -> Traits:
         weights_first=arch in _WEIGHTS_FIRST_ARCHS,
         residual_first=arch in _RESIDUAL_FIRST_ARCHS,
         rope=arch not in _NO_ROPE_ARCHS,
+        cached=arch not in _UNCACHED_ARCHS,
         rough=bool(compressed) or any(b.pool or "ssm_d" in b.shapes for b in blocks),
     )
 
