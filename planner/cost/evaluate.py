@@ -62,6 +62,7 @@ class Evaluator:
         self._unified = frozenset(gpu.id for gpu in self.machine.gpus if gpu.unified)
         self._memo: dict[_Key, Candidate] = {}
         self._memory = {} if memory is None else memory
+        self._floor: dict[Settings, Memory] = {}
 
     def under(self, workload: Workload) -> Evaluator:
         """The same model and machine under another workload."""
@@ -72,6 +73,13 @@ class Evaluator:
         found = self._memory.get(settings)
         if found is None:
             found = self._memory[settings] = self.cost.memory(settings)
+        return found
+
+    def floor(self, settings: Settings) -> Memory:
+        """Memory without compute buffers: cheap, never more than ``memory``."""
+        found = self._floor.get(settings)
+        if found is None:
+            found = self._floor[settings] = self.cost.memory(settings, compute=False)
         return found
 
     def split_memory(self, settings: Settings, split: tuple[float, ...]) -> Memory:
@@ -128,7 +136,7 @@ class Evaluator:
 
     def _price(self, key: _Key) -> Candidate:
         settings, reserve = key.settings, key.reserve
-        memory = self.cost.memory(settings, compute=False) if key.bound else self.memory(settings)
+        memory = self.floor(settings) if key.bound else self.memory(settings)
         layers = self.cost.layers_on(settings)
         shares = host_expert_shares(self.model, settings, layers)
         resident = self._resident(memory)

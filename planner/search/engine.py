@@ -7,9 +7,10 @@ bounds until none can win any more. Deterministic.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import product
+from types import MappingProxyType
 from typing import Final
 
 from planner.cost.evaluate import HOST_ID, Evaluator
@@ -60,6 +61,8 @@ class Search:
     problem: Problem
     evaluator: Evaluator
     draft: Draft
+    compute: dict[tuple[object, ...], dict[str, int]] = field(default_factory=dict)
+    """Compute buffers per device of the last candidate that fitted, by combination."""
 
     def evaluate(self, settings: Settings) -> Candidate:
         """Price settings under the draft's reserve; several devices get their balanced split unless it is pinned."""
@@ -131,13 +134,19 @@ class Search:
         """The highest rung that weights and cache alone leave possible, and the least it can cost; None if none."""
         ladder = rungs(self.draft, base.devices)
 
-        def bound(index: int) -> Candidate:
-            return self.evaluator.bound(self._split(self.at(base, ladder[index])), self.draft.reserve)
-
-        rung = first_true(len(ladder), lambda i: _keeps(bound(i)))
-        if rung == len(ladder) or not bound(rung).runs:
+        rung = first_true(len(ladder), lambda i: self._holds(self.at(base, ladder[i])))
+        if rung == len(ladder):
+            return None
+        bound = self.evaluator.bound(self._split(self.at(base, ladder[rung])), self.draft.reserve)
+        if not bound.runs:
             return None  # what RAM lacks on this rung it lacks even more on lower ones
-        return Bound(base, ladder[rung:], bound(rung), cost(bound(rung), self.problem.workload.goal))
+        return Bound(base, ladder[rung:], bound, cost(bound, self.problem.workload.goal))
+
+    def _holds(self, settings: Settings, beside: Mapping[str, int] = MappingProxyType({})) -> bool:
+        """Whether weights and cache leave ``beside`` bytes and the reserve free on every device."""
+        devices = self.evaluator.floor(self._split(settings)).devices
+        keep = dict(self.draft.reserve)
+        return all(d.headroom_bytes >= keep.get(d.id, 0) + beside.get(d.id, 0) for d in devices)
 
     def _beaten(self, bound: Bound, taken: list[Candidate]) -> bool:
         """Whether nothing from ``bound`` on can be as good as what was found."""
@@ -150,27 +159,33 @@ class Search:
     def _first_that_fits(self, bound: Bound) -> Candidate | None:
         """The highest rung that the devices hold, if RAM holds the rest: lower ones only ask more of RAM.
 
-        Compute buffers hardly change from rung to rung, so the first rung's tell where to look next.
+        Compute buffers hardly change from rung to rung, so one rung's tell where to look next; those of the same
+        combination at another context tell where to begin.
         """
-        ladder, index = bound.rungs, 0
-        candidate = self.evaluate(self.at(bound.base, ladder[0]))
+        ladder, known = bound.rungs, self.compute.get(_combination(bound.base))
+        index = 0 if known is None else min(self._roomy(bound, known), len(ladder) - 1)
+        candidate = self.evaluate(self.at(bound.base, ladder[index]))
         while not _keeps(candidate):
             index = max(index + 1, self._roomy(bound, _beside(candidate)))
             if index >= len(ladder):
                 return None
             candidate = self.evaluate(self.at(bound.base, ladder[index]))
+        self.compute[_combination(bound.base)] = _beside(candidate)
+        candidate = self._raised(bound, index, candidate)
         return candidate if candidate.runs else None
+
+    def _raised(self, bound: Bound, index: int, candidate: Candidate) -> Candidate:
+        """A rung above the one that fits, where its compute buffer leaves room for that."""
+        while (higher := self._roomy(bound, _beside(candidate))) < index:
+            tried = self.evaluate(self.at(bound.base, bound.rungs[higher]))
+            if not _keeps(tried):
+                return candidate
+            candidate, index = tried, higher
+        return candidate
 
     def _roomy(self, bound: Bound, beside: dict[str, int]) -> int:
         """The first rung on which weights and cache leave ``beside`` bytes and the reserve free on every device."""
-        keep = {device: n_bytes + beside.get(device, 0) for device, n_bytes in self.draft.reserve}
-
-        def roomy(index: int) -> bool:
-            settings = self._split(self.at(bound.base, bound.rungs[index]))
-            devices = self.evaluator.bound(settings, self.draft.reserve).memory.devices
-            return all(device.headroom_bytes >= keep.get(device.id, 0) for device in devices)
-
-        return first_true(len(bound.rungs), roomy)
+        return first_true(len(bound.rungs), lambda i: self._holds(self.at(bound.base, bound.rungs[i]), beside))
 
     def _climbed(self, chosen: Candidate) -> Candidate:
         """The best of the rungs just above a choice that left layers on the CPU."""
@@ -180,7 +195,8 @@ class Search:
         if not settings.devices or settings.n_gpu_layers == ladder[0].n_gpu_layers:
             return chosen
         index = ladder.index(rung)
-        above = (self.evaluate(self.at(settings, r)) for r in ladder[max(index - CLIMB, 0) : index])
+        above = [self.at(settings, rung) for rung in ladder[max(index - CLIMB, 0) : index]]
+        above = [self.evaluate(higher) for higher in above if self._holds(higher)]
         better = [c for c in above if c.runs and c.verdict is chosen.verdict and cost(c, goal) < cost(chosen, goal)]
         return min(better, key=lambda c: cost(c, goal), default=chosen)
 
@@ -237,6 +253,11 @@ def _keeps(candidate: Candidate) -> bool:
 def _beside(candidate: Candidate) -> dict[str, int]:
     """Compute buffer per device."""
     return {device.id: total(device.compute) for device in candidate.memory.devices}
+
+
+def _combination(settings: Settings) -> tuple[object, ...]:
+    """What compute buffers depend on most, besides the context and the rung."""
+    return settings.devices, settings.n_ubatch, settings.type_k, settings.type_v
 
 
 def _healthy(found: list[Candidate]) -> list[Candidate]:
