@@ -24,8 +24,8 @@ _PINNED_BELOW: Final = 32
 """Batches below this run every norm on its block's device, whatever is on the host (``graph_get_cb``)."""
 
 _REPEATS: Final = 2
-"""How often two kinds of blocks meet until memory repeats: with all blocks 4 of 1,704 recorded figures move, at
-three times the time (benchmarks/memory/README.md)."""
+"""How often two kinds of blocks meet until memory repeats. Blocks with states or indexers are all drawn: of 1,704
+recorded figures 4 are right only then (benchmarks/memory/README.md)."""
 
 _V_ROTATION: Final = 4 * 64 * 64
 """Rotation matrix of a quantised V cache, f32."""
@@ -95,7 +95,8 @@ class GraphModel:
         self._windows = tuple(sorted({b.layer.window for b in self.blocks}))
 
     def shortened(self, places: Sequence[tuple[int, Place]], *, staged: bool) -> tuple[tuple[int, Place], ...]:
-        """Blocks that matter: memory repeats after the second time that two kinds of blocks meet.
+        """Blocks that matter: without states and indexers, memory repeats after the second time that two kinds of
+        blocks meet.
 
         Args:
             staged: host weights are copied to a device, so blocks whose host weights differ in size are not alike.
@@ -108,7 +109,7 @@ class GraphModel:
             sizes = self._host_sizes(i, place) if staged else ()
             step = (self._kinds[i], place, sizes)
             seen[before, step] = seen.get((before, step), 0) + 1
-            if seen[before, step] <= _REPEATS or order >= len(places) - 2:
+            if seen[before, step] <= _REPEATS or self.traits.irregular or order >= len(places) - 2:
                 kept.append((alike.setdefault(step, i), place))
             before = step
         return tuple(kept)
