@@ -7,6 +7,7 @@ share (src/models/*.cpp).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from planner.cost.blocks import Block
 from planner.cost.draw import Env, fresh, inplace, matrix, norm, part
@@ -14,6 +15,10 @@ from planner.cost.kv_types import row_bytes
 from planner.cost.pooled import pooled_mask
 from planner.cost.sparse import sparse_mask, top_k
 from planner.cost.tape import HOST, Node
+
+
+_READ_AS_F16: Final = ("f16", "f32")
+"""Caches that flash attention finds as f16."""
 
 
 def attend(
@@ -34,6 +39,7 @@ def attend(
             tape.write(tape.view(cache), tape.view(stored), indices)
     if env.flash_attn:
         mask = choose() if choose else given.mask
+        keys, values = _cast(env, keys, env.k_type), _cast(env, values, _type_v(env, block))
         sources, extra = (tape.view(q), keys, values, mask), _f16_copies(env, block)
         mixed = tape.view(tape.op("attention", 4 * width_v * env.n, *sources, extra=extra))
     else:
@@ -87,6 +93,15 @@ def _caches(env: Env, block: Block) -> tuple[Node, Node]:
     return keys, env.cache("V copy", cells * row_bytes(env.v_type, n_v), env.v_type, layer.head_v)
 
 
+def _type_v(env: Env, block: Block) -> str:
+    return env.k_type if latent_cache(block) else env.v_type
+
+
+def _cast(env: Env, cache: Node, kind: str) -> Node:
+    """Flash attention reads no f32: such a cache is copied to f16 (``build_attn_mha``)."""
+    return fresh(env, cache.size // 2, env.tape.view(cache)) if kind == "f32" else cache
+
+
 def _f16_copies(env: Env, block: Block) -> int:
     """What CUDA's flash attention asks for behind its result: f16 copies of a quantised K and V.
 
@@ -98,7 +113,7 @@ def _f16_copies(env: Env, block: Block) -> int:
     n_v = layer.n_embd_v or layer.n_head_kv * layer.head_v
     if latent_cache(block):
         n_v = n_k if env.place.cache == HOST else 0
-    needed = n_k * (env.k_type != "f16") + n_v * (env.v_type != "f16")
+    needed = n_k * (env.k_type not in _READ_AS_F16) + n_v * (env.v_type not in _READ_AS_F16)
     return 2 * cells * needed
 
 
