@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from planner.cost.blocked import group_mask, index_keys, is_blocked
 from planner.cost.blocks import Block
 from planner.cost.draw import Env, fresh, inplace, matrix, norm, part
 from planner.cost.kv_types import row_bytes
@@ -142,6 +143,7 @@ def grouped_query(env: Env, block: Block, x: Node) -> Node:
     n_q, n_k, n_v = layer.n_head * layer.head_k, block.width("attn_k"), block.width("attn_v")
     gated = block.width("attn_q") == 2 * n_q
     chosen = pooled_mask(env, block, x) if block.pool else None
+    groups = group_mask(env, block, x, index_keys(env, block, x)) if is_blocked(env, block) else None
     v: Node | None
     k: Node | None
     if block.width("attn_qkv"):
@@ -158,7 +160,10 @@ def grouped_query(env: Env, block: Block, x: Node) -> Node:
         v = rotated(env, block, env.tape.view(_projected(env, block, x, "attn_v")), 1) if n_v else None
         k = env.tape.view(_projected(env, block, x, "attn_k")) if n_k else None
         k = rotated(env, block, _head_norm(env, block, k, "attn_k_norm", layer.n_head_kv), 0) if k else None
-    mixed = attend(env, block, q, k, v, layer.n_head * layer.head_v, chosen)
+    if groups and k and v:
+        mixed = _by_groups(env, block, (q, k, v), groups)
+    else:
+        mixed = attend(env, block, q, k, v, layer.n_head * layer.head_v, chosen)
     gate: Node | None = None
     if gated and full is not None:
         gate = fresh(env, 4 * n_q * env.n, part(env, full, n_q))
@@ -168,6 +173,25 @@ def grouped_query(env: Env, block: Block, x: Node) -> Node:
         gate = inplace(env, gate)
         mixed = env.tape.op(mixed.label, gate.size, mixed, gate, key=gate.key, inplace=True)
     return _biased(env, matrix(env, env.n_embd, mixed, w="attn_output"), "attn_output.bias")
+
+
+def _by_groups(env: Env, block: Block, parts: tuple[Node, Node, Node], mask: Callable[[], Node]) -> Node:
+    """Flash attention of every stream with a mask for each group of heads (``build_attn_msa_fa``,
+    src/models/minimax-m3.cpp, b11434)."""
+    tape, given, (q, k, v) = env.tape, env.inputs[block.layer.window], parts
+    keys, values = _caches(env, block)
+    for stored, indices, cache in ((k, given.k_indices, keys), (v, given.v_indices, values)):
+        tape.write(tape.view(cache), tape.view(stored), indices)
+    size, n_stream = 4 * block.layer.n_head * block.layer.head_v * env.n, env.n_stream
+    out: Node | None = None
+    for stream in range(n_stream):
+        sources = (tape.view(q), tape.view(keys), tape.view(values), mask())
+        extra = _f16_copies(env, block) // n_stream
+        mixed = tape.op("attention", size // n_stream, *sources, extra=extra)
+        mixed = fresh(env, mixed.size, tape.view(mixed))
+        out = fresh(env, size // n_stream * (stream + 1), out, mixed) if out else mixed
+    assert out is not None
+    return rotated(env, block, tape.view(out), 1)
 
 
 def _projected(env: Env, block: Block, x: Node, name: str) -> Node:

@@ -27,6 +27,10 @@ _REPEATS: Final = 2
 """How often two kinds of blocks meet until memory repeats. Blocks with states or indexers are all drawn: of 1,704
 recorded figures 4 are right only then (benchmarks/memory/README.md)."""
 
+_EMPTY_POSITIONS: Final = 256
+"""Positions of an empty cache (``llama_kv_cache_msa_context::get_n_pos``, b11434): a run goes on to the whole
+context."""
+
 _V_ROTATION: Final = 4 * 64 * 64
 """Rotation matrix of a quantised V cache, f32."""
 
@@ -167,7 +171,8 @@ class GraphModel:
         entries = {r: compressed_cells(shape.n_ctx_seq, r) for r in self.traits.ratios}
         return Env(
             tape=tape, traits=self.traits, n=n, n_seq=shape.n_seq, n_copies=1 + shape.n_rollback,
-            n_stream=n_stream, n_ctx_seq=shape.n_ctx_seq, n_outputs=shape.n_outputs,
+            n_stream=n_stream, n_ctx_seq=shape.n_ctx_seq,
+            n_positions=shape.n_ctx_seq if plan.forced else _EMPTY_POSITIONS, n_outputs=shape.n_outputs,
             positions=tape.leaf("inputs", 4 * n), outputs=tape.leaf("inputs", 4 * shape.n_outputs),
             inputs=self._inputs(tape, shape, settings),
             cells={window: count * n_stream for window, count in cells.items()},

@@ -34,6 +34,9 @@ _WEIGHTS_FIRST_ARCHS: Final = frozenset(("llama4",))
 """Architectures whose router weights multiply the input of experts (``weight_before_ffn`` in ``build_moe_ffn``,
 src/llama-graph.cpp, b11434)."""
 
+_BLOCK_CHOOSING_ARCHS: Final = frozenset(("minimax-m3",))
+"""Architectures that read ``attention.indexer.block_size`` (src/models/minimax-m3.cpp, b11434)."""
+
 _UNCACHED_ARCHS: Final = frozenset(
     (
         "bert", "clef", "dream", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llada", "llada-moe",
@@ -56,6 +59,7 @@ class Traits:
         hyper: parallel residual streams (hyper-connections), else 1.
         indexed: MLA blocks choose cells by an indexer.
         pool: cells that an indexer scores together; 0 without such an indexer.
+        block_size: positions per block that an indexer of groups of heads chooses; 0 without such an indexer.
         ratios: tokens per compressed entry.
         gate_steps: of the router's activation: one, or a root after a softplus.
         mixed: there is a branch for token and embedding rows in one batch.
@@ -78,6 +82,7 @@ class Traits:
     hyper: int
     indexed: bool
     pool: int
+    block_size: int
     ratios: tuple[int, ...]
     gate_steps: int
     mixed: bool
@@ -111,6 +116,7 @@ def traits_of(model: Model, blocks: Sequence[Block]) -> Traits:
         hyper=max(number("hyper_connection.count"), 1),
         indexed=any(b.layer.indexer_k and b.layer.kind is AttentionKind.MLA for b in blocks),
         pool=max(b.pool for b in blocks),
+        block_size=number("attention.indexer.block_size") if arch in _BLOCK_CHOOSING_ARCHS else 0,
         ratios=tuple(sorted(compressed - {0})),
         gate_steps=1 + (number("expert_gating_func") == _SQRT_SOFTPLUS),
         mixed=arch not in _NO_MIXED_ARCHS,
