@@ -12,7 +12,7 @@ from planner.cost.mixers import has_mixer, mixer
 from planner.cost.recurrent import rows_first
 from planner.cost.tape import Node
 
-_NORMS: Final = {"attn": ("attn_norm",), "ffn": ("ffn_norm", "post_attention_norm", "attn_norm")}
+_NORMS: Final = {"attn": ("attn_norm",), "ffn": ("ffn_norm", "post_attention_norm", "attn_output_norm", "attn_norm")}
 """Names of the norm before a mixer and before an FFN; a block of one function has one norm."""
 
 
@@ -20,6 +20,8 @@ def block_steps(env: Env, block: Block, x: Node, *, last: bool) -> Node:
     """One block with its residuals; the last one keeps only the rows that are output."""
     if "ple_key" in block.shapes:
         x = looked_up(env, block, x)
+    if _is_parallel(block):
+        return _parallel(env, block, x, last=last)
     if has_mixer(block):
         before = rows_first(env, block)
         row, widen = _narrowed(env, block, x, "attn")
@@ -31,6 +33,22 @@ def block_steps(env: Env, block: Block, x: Node, *, last: bool) -> Node:
             mixed = norm(env, mixed, "post_attention_norm")
         x = widen(mixed, x)
     return _fed_forward(env, block, x, last=last) if has_feed_forward(block) else x
+
+
+def _is_parallel(block: Block) -> bool:
+    """Whether a mixer and an FFN share the one norm of their block."""
+    between = _NORMS["ffn"][:-1]
+    return has_mixer(block) and has_feed_forward(block) and not any(name in block.sizes for name in between)
+
+
+def _parallel(env: Env, block: Block, x: Node, *, last: bool) -> Node:
+    """Mixer and FFN side by side (src/models/cohere2moe.cpp, b11434)."""
+    row, widen = _narrowed(env, block, x, "attn")
+    mixed = mixer(env, block, row, rows_first(env, block))
+    if last:
+        mixed, x = _kept_rows(env, mixed, x)
+        row = matrix(env, env.n_embd, row, env.outputs)
+    return inplace(env, widen(feed_forward(env, block, row), x), mixed)
 
 
 def _kept_rows(env: Env, out: Node, x: Node) -> tuple[Node, Node]:
