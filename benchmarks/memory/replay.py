@@ -24,11 +24,12 @@ from planner.gguf.analyze import analyze
 read = cache(analyze)
 
 
-def hollow(shared: Path, folder: Path, name: str) -> Path:
-    """A published layout at full size, without weights."""
-    path, zoo = folder / f"{name}.gguf", shared / "zoo"
+def hollow(shared: Path, folder: Path, name: str, quant: str | None = None) -> Path:
+    """A published layout at full size, without weights, in its own mix or ``quant``."""
+    path, zoo = folder / f"{name}{f'-{quant}' if quant else ''}.gguf", shared / "zoo"
     if not path.exists():
         command = [sys.executable, str(zoo / "zoo.py"), name, str(path), "--vocab", str(zoo / "vocab")]
+        command += ["--quant", quant] if quant else []
         subprocess.run(command, check=True, capture_output=True)
     return path
 

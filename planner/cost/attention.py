@@ -17,7 +17,6 @@ from planner.cost.pooled import pooled_mask
 from planner.cost.sparse import sparse_mask, top_k
 from planner.cost.tape import HOST, Node
 
-
 _READ_AS_F16: Final = ("f16", "f32")
 """Caches that flash attention finds as f16."""
 

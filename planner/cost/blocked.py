@@ -14,6 +14,7 @@ from planner.cost.kv_types import row_bytes
 from planner.cost.shape import pad
 from planner.cost.tape import Node
 
+
 def is_blocked(env: Env, block: Block) -> bool:
     """Whether a block attends sparsely: flash attention, a stream per sequence, more than one token in each."""
     separate = env.n_stream == env.n_seq
@@ -64,7 +65,9 @@ def _mask(env: Env, block: Block, cache: Node, query: Node) -> Node:
     closed = fresh(env, 2 * n_blocks * n, fresh(env, 4 * n_blocks * n, bias))
     opened = tape.write(tape.view(fresh(env, 2 * n_blocks * rows, closed)), zero, chosen)
     turned = fresh(env, 2 * n_blocks * rows, fresh(env, 2 * n_blocks * rows, tape.view(opened)))
-    spread = fresh(env, 4 * rows * cells, turned, env.given("blocks of cells", 4 * env.cells[0]), label="mask of groups")
+    spread = fresh(
+        env, 4 * rows * cells, turned, env.given("blocks of cells", 4 * env.cells[0]), label="mask of groups"
+    )
     mask = fresh(env, spread.size, spread, label="mask of groups")
     mask = tape.op(mask.label, mask.size, mask, _wide_mask(env), key=mask.key, inplace=True)
     return fresh(env, mask.size // 2, mask, label="mask of groups")

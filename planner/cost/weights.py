@@ -35,6 +35,7 @@ _HEAD_FIRST_ARCHS: Final = frozenset(("gemma3n", "gemma4"))
 """Architectures that create a tied head before the embedding, so that the embedding never finds it and is always a
 second tensor (src/models/gemma3n.cpp, gemma4.cpp, b11434)."""
 
+
 @dataclass(slots=True)
 class _Bytes:
     """Bytes per block of one role, then their prefix sums."""

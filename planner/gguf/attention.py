@@ -94,6 +94,7 @@ def state_sizes(keys: Keys, hp: Hparams) -> tuple[int, int]:
 
     ``llama_hparams::n_embd_r`` and ``n_embd_s``, src/llama-hparams.cpp.
     """
+
     def loaded(archs: frozenset[str], key: str) -> int:
         return keys.uint(key, 0) if keys.arch in archs or keys.arch not in KNOWN else 0
 
