@@ -230,12 +230,12 @@ def latent(env: Env, block: Block, x: Node) -> Node:
     q = matrix(env, block.width(name), low, w=name)
     nope = q.size // (4 * env.n) - n_head * rope
     absorbed = fresh(env, 4 * n_head * rank * env.n, part(env, q, nope), w="attn_k_b")
-    q_rope = fresh(env, 4 * n_head * rope * env.n, part(env, q, n_head * rope), env.positions)
+    q_rope = _turned(env, part(env, q, n_head * rope))
     query = fresh(env, 4 * n_head * (rank + rope) * env.n, tape.view(absorbed), q_rope)
     compressed = matrix(env, block.width("attn_kv_a_mqa"), x, w="attn_kv_a_mqa")
     first = fresh(env, 4 * rank * env.n, part(env, compressed, rank))
     value = inplace(env, first, w="attn_kv_a_norm")
-    k_rope = fresh(env, 4 * rope * env.n, part(env, compressed, rope), env.positions)
+    k_rope = _turned(env, part(env, compressed, rope))
     joined = fresh(env, 4 * (rank + rope) * env.n, value, k_rope)
 
     def choose() -> Node:
@@ -247,4 +247,20 @@ def latent(env: Env, block: Block, x: Node) -> Node:
         n_v = block.shapes["attn_v_b"][1] * n_head
         mixed = fresh(env, 4 * n_v * env.n, tape.view(mixed), w="attn_v_b")
         mixed = fresh(env, 4 * n_v * env.n, tape.view(mixed))
-    return matrix(env, env.n_embd, mixed, w="attn_output")
+    return matrix(env, env.n_embd, _gated(env, block, mixed, x), w="attn_output")
+
+
+def _turned(env: Env, node: Node) -> Node:
+    """A part rotated by position, where the model does that."""
+    return fresh(env, node.size, node, env.positions) if env.traits.rope else node
+
+
+def _gated(env: Env, block: Block, mixed: Node, x: Node) -> Node:
+    """Attention times a sigmoid of the input: one gate per element, or per head and then made contiguous
+    (src/models/kimi-k3.cpp, bailingmoe3.cpp, b11434)."""
+    width = block.width("attn_gate")
+    if not width:
+        return mixed
+    gate = inplace(env, matrix(env, width, x, w="attn_gate"))
+    gated = env.tape.op(mixed.label, mixed.size, mixed, gate, key=mixed.key, inplace=True)
+    return gated if gate.size == mixed.size else fresh(env, mixed.size, gated)
