@@ -40,6 +40,7 @@ class Env:
         spare_zeros: leaves of zeros of like blocks that are not drawn.
         wide_mask: the mask in f32, where blocks of positions are chosen.
         n_positions: positions that a cache may hold when the graph is drawn.
+        bank: residuals that later blocks read again.
         decay: decays between the tokens of a batch, for linear attention.
         rotated_k, rotated_v: a quantised K (V) is rotated by one more multiply.
     """
@@ -74,6 +75,7 @@ class Env:
     spare_zeros: int = 0
     decay: Node | None = None
     wide_mask: Node | None = None
+    bank: Node | None = None
     _weights: dict[str, Node] = field(default_factory=dict)
     _elsewhere: dict[str, str] = field(default_factory=dict)
     _given: dict[str, Node] = field(default_factory=dict)

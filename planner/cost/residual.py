@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from planner.cost.blocks import Block
-from planner.cost.draw import Env, inplace, matrix, norm
+from planner.cost.draw import Env, fresh, inplace, matrix, norm
 from planner.cost.experts import feed_forward, has_feed_forward, side_by_side
 from planner.cost.hyper import Widen, looked_up, mixed_in
 from planner.cost.mixers import has_mixer, mixer
@@ -20,6 +20,8 @@ def block_steps(env: Env, block: Block, x: Node, *, last: bool) -> Node:
     """One block with its residuals; the last one keeps only the rows that are output."""
     if "ple_key" in block.shapes:
         x = looked_up(env, block, x)
+    if "attn_res_score" in block.sizes:
+        return _banked(env, block, x, last=last)
     if _is_parallel(block):
         return _parallel(env, block, x, last=last)
     if has_mixer(block):
@@ -33,6 +35,39 @@ def block_steps(env: Env, block: Block, x: Node, *, last: bool) -> Node:
             mixed = norm(env, mixed, "post_attention_norm")
         x = widen(mixed, x)
     return _fed_forward(env, block, x, last=last) if has_feed_forward(block) else x
+
+
+def _banked(env: Env, block: Block, x: Node, *, last: bool) -> Node:
+    """A block that reads a weighted sum of its residual and of those that every n-th block banks, and starts a new
+    residual (src/models/kimi-k3.cpp, b11434)."""
+    row = _recalled(env, x, "attn_res_score")
+    banks = block.layer.index % env.traits.bank_every == 0
+    if banks:
+        width = env.bank.size + x.size if env.bank else x.size
+        env.bank = fresh(env, width, env.bank, x) if env.bank else env.tape.view(x)
+    mixed = mixer(env, block, norm(env, row, "attn_norm"), rows_first(env, block))
+    x = mixed if banks else env.tape.op(x.label, x.size, x, mixed, key=x.key, inplace=True)
+    out = feed_forward(env, block, norm(env, _recalled(env, x, "ffn_res_score"), "ffn_norm"))
+    x = env.tape.op(x.label, x.size, x, out, key=x.key, inplace=True)
+    if not last:
+        return x
+    mixed = _recalled(env, x, "attn_res_score")
+    env.n = env.n_outputs
+    return matrix(env, env.n_embd, mixed, env.outputs)
+
+
+def _recalled(env: Env, x: Node, name: str) -> Node:
+    """The residual mixed with the banked ones by their scores."""
+    if not env.bank:
+        return x
+    count, bank = env.bank.size // x.size, env.bank
+    scored = inplace(env, fresh(env, bank.size, bank), w=name, rows=count)
+    scored = fresh(env, 4 * count * env.n, scored)
+    own = fresh(env, 4 * env.n, inplace(env, fresh(env, x.size, x), w=name))
+    shares = inplace(env, fresh(env, scored.size + own.size, scored, own))
+    out = matrix(env, env.n_embd, bank, fresh(env, scored.size, env.tape.view(shares)))
+    share = fresh(env, own.size, env.tape.view(shares))
+    return inplace(env, out, fresh(env, x.size, x, share))
 
 
 def _is_parallel(block: Block) -> bool:

@@ -59,6 +59,7 @@ class Traits:
         hyper: parallel residual streams (hyper-connections), else 1.
         indexed: MLA blocks choose cells by an indexer.
         pool: cells that an indexer scores together; 0 without such an indexer.
+        bank_every: every n-th block banks its residual for later ones.
         block_size: positions per block that an indexer of groups of heads chooses; 0 without such an indexer.
         ratios: tokens per compressed entry.
         gate_steps: of the router's activation: one, or a root after a softplus.
@@ -82,6 +83,7 @@ class Traits:
     hyper: int
     indexed: bool
     pool: int
+    bank_every: int
     block_size: int
     ratios: tuple[int, ...]
     gate_steps: int
@@ -116,6 +118,7 @@ def traits_of(model: Model, blocks: Sequence[Block]) -> Traits:
         hyper=max(number("hyper_connection.count"), 1),
         indexed=any(b.layer.indexer_k and b.layer.kind is AttentionKind.MLA for b in blocks),
         pool=max(b.pool for b in blocks),
+        bank_every=max(number("attn_res.block_size"), 1),
         block_size=number("attention.indexer.block_size") if arch in _BLOCK_CHOOSING_ARCHS else 0,
         ratios=tuple(sorted(compressed - {0})),
         gate_steps=1 + (number("expert_gating_func") == _SQRT_SOFTPLUS),
