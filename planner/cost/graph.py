@@ -11,9 +11,10 @@ from planner.cost.draw import Env, Inputs
 from planner.cost.ends import draft_logits, drafted, embedded, logits
 from planner.cost.kv_cache import CSA_RATIO, Cache
 from planner.cost.kv_types import is_quantised
+from planner.cost.pooled import POOL_PADDING
 from planner.cost.replay import replay
 from planner.cost.residual import block_steps
-from planner.cost.shape import Shape
+from planner.cost.shape import Shape, pad
 from planner.cost.sparse import compressed_cells
 from planner.cost.tape import HOST, Tape
 from planner.cost.traits import traits_of
@@ -160,7 +161,7 @@ class GraphModel:
     def _indexed(self, shape: Shape, cells: Mapping[int, int], entries: Mapping[int, int]) -> int:
         """Columns of the indexer's mask: cells, pools of cells, or compressed entries."""
         if self.traits.pool:
-            return -(-cells[0] * shape.n_stream // self.traits.pool)
+            return pad(cells[0] // self.traits.pool * shape.n_seq + 1, POOL_PADDING)
         return cells[0] if self.traits.indexed else entries.get(CSA_RATIO, 0)
 
     def _env(self, shape: Shape, settings: Settings, plan: Plan) -> Env:
@@ -172,7 +173,7 @@ class GraphModel:
         return Env(
             tape=tape, traits=self.traits, n=n, n_seq=shape.n_seq, n_copies=1 + shape.n_rollback,
             n_stream=n_stream, n_ctx_seq=shape.n_ctx_seq,
-            n_positions=shape.n_ctx_seq if plan.forced else _EMPTY_POSITIONS, n_outputs=shape.n_outputs,
+            n_ubatch=shape.n_ubatch, n_positions=shape.n_ctx_seq if plan.forced else _EMPTY_POSITIONS, n_outputs=shape.n_outputs,
             positions=tape.leaf("inputs", 4 * n), outputs=tape.leaf("inputs", 4 * shape.n_outputs),
             inputs=self._inputs(tape, shape, settings),
             cells={window: count * n_stream for window, count in cells.items()},

@@ -7,6 +7,7 @@ from planner.cost.blocks import Block
 from planner.cost.compressed import compressed
 from planner.cost.draw import Env
 from planner.cost.key_delta import key_delta
+from planner.cost.latent_pooled import latent_pooled
 from planner.cost.recurrent import delta_net, lightning, short_conv, state_space
 from planner.cost.tape import Node
 from planner.facts.model import AttentionKind
@@ -40,5 +41,7 @@ def mixer(env: Env, block: Block, x: Node, before: tuple[Node, Node] | None) -> 
     if block.layer.kind is AttentionKind.COMPRESSED:
         return compressed(env, block, x)
     if "attn_kv_a_mqa" in shapes and "attn_v_b" in shapes:
+        if env.traits.pool:
+            return latent_pooled(env, block, x)
         return latent(env, block, x)
     return grouped_query(env, block, x)
