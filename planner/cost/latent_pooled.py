@@ -10,7 +10,7 @@ from typing import Final
 from planner.cost.attention import attend
 from planner.cost.blocks import Block
 from planner.cost.draw import Env, fresh, inplace, matrix, norm
-from planner.cost.pooled import chosen_width, constant, index, pools_of
+from planner.cost.pooled import chosen_width, constant, held_pools, index, pools_of
 from planner.cost.tape import Node
 
 _GATHERED_BATCH: Final = 16
@@ -96,7 +96,7 @@ def _indexed(env: Env, block: Block, x: Node) -> Node:
     pair = fresh(env, 8 * head * n, key, gate)
     packed = fresh(env, 12 * head * n, pair, constant(env, 4 * head * n))
     tape.write(tape.view(cache), tape.view(packed), env.given("indexer cells", 8 * n))
-    new = env.cells[0] // block.pool
+    new = held_pools(env, block.pool)
     members = tape.view(env.given("cells of new pools", 4 * block.pool * new))
     rows = fresh(env, 8 * head * block.pool * new, cache, members)
     part = 4 * head * block.pool * new

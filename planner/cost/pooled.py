@@ -46,10 +46,14 @@ def pooled_mask(env: Env, block: Block, x: Node) -> Callable[[], Node]:
     return close
 
 
+def held_pools(env: Env, pool: int) -> int:
+    """Pools that the cache holds (``n_pool_max``, src/llama-memory-hybrid-idx.cpp, b11434)."""
+    return env.cells[0] // env.n_stream // pool * env.n_seq
+
+
 def pools_of(env: Env, pool: int) -> int:
-    """Pools that the graph scores: all that the cache holds and one more, in 64s (``kpool_pad``,
-    src/llama-memory-hybrid-idx.cpp, b11434)."""
-    return pad(env.cells[0] // env.n_stream // pool * env.n_seq + 1, POOL_PADDING)
+    """Pools that the graph scores: those of the cache and one more, in 64s (``kpool_pad``)."""
+    return pad(held_pools(env, pool) + 1, POOL_PADDING)
 
 
 def chosen_width(env: Env, pool: int) -> int:
@@ -72,18 +76,19 @@ def _scores(env: Env, block: Block, x: Node, pools: int) -> Node:
     """One score per pool and token; raw and pooled keys go to the indexer's cache first."""
     tape, n = env.tape, env.n
     width, head = block.width("indexer.q_proj"), block.width("indexer.k_proj")
+    new = held_pools(env, block.pool)
     cache = env.cache("indexer K copy", 4 * head * env.cells[0])
     raw = matrix(env, head, x, w="indexer.k_proj")
     packed = fresh(env, 8 * head * n, raw, constant(env, 4 * head * n))
     tape.write(tape.view(cache), tape.view(packed), env.given("indexer cells", 8 * n))
-    members = tape.view(env.given("cells of new pools", 4 * block.pool * pools))
-    rows = fresh(env, 4 * head * block.pool * pools, cache, members)  # any pool may be new
-    pooled = fresh(env, 4 * head * pools, tape.view(rows))
+    members = tape.view(env.given("cells of new pools", 4 * block.pool * new))
+    rows = fresh(env, 4 * head * block.pool * new, cache, members)  # any pool may be new
+    pooled = fresh(env, 4 * head * new, tape.view(rows))
     for _ in range(block.pool - 1):
         pooled = inplace(env, pooled, tape.view(rows))
     pooled = norm(env, inplace(env, pooled), "indexer.k_norm")
-    pooled = fresh(env, pooled.size, tape.view(pooled), env.given("positions of new pools", 16 * pools))
-    tape.write(tape.view(cache), tape.view(pooled), env.given("cells that keep new pools", 8 * pools))
+    pooled = fresh(env, pooled.size, tape.view(pooled), env.given("positions of new pools", 16 * new))
+    tape.write(tape.view(cache), tape.view(pooled), env.given("cells that keep new pools", 8 * new))
     q = norm(env, tape.view(matrix(env, width, x, w="indexer.q_proj")), "indexer.q_norm", width // head)
     q = inplace(env, q, env.positions)
     keys = fresh(env, 4 * head * pools, cache, env.given("cells that keep pools", 4 * pools))

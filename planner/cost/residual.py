@@ -73,7 +73,8 @@ def _recalled(env: Env, x: Node, name: str) -> Node:
 def _is_parallel(block: Block) -> bool:
     """Whether a mixer and an FFN share the one norm of their block."""
     between = _NORMS["ffn"][:-1]
-    return has_mixer(block) and has_feed_forward(block) and not any(name in block.sizes for name in between)
+    shared = "attn_norm" in block.sizes and not any(name in block.sizes for name in between)
+    return shared and has_mixer(block) and has_feed_forward(block)
 
 
 def _parallel(env: Env, block: Block, x: Node, *, last: bool) -> Node:
