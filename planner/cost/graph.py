@@ -25,8 +25,8 @@ _PINNED_BELOW: Final = 32
 """Batches below this run every norm on its block's device, whatever is on the host (``graph_get_cb``)."""
 
 _REPEATS: Final = 2
-"""How often two kinds of blocks meet until memory repeats. Blocks with states or indexers are all drawn: of 1,704
-recorded figures 4 are right only then (benchmarks/memory/README.md)."""
+"""How often two kinds of blocks meet until memory repeats. Blocks with indexers are all drawn: they are right only
+then (benchmarks/memory/README.md)."""
 
 _EMPTY_POSITIONS: Final = 256
 """Positions of an empty cache (``llama_kv_cache_msa_context::get_n_pos``, b11434): a run goes on to the whole
@@ -100,7 +100,7 @@ class GraphModel:
         self._windows = tuple(sorted({b.layer.window for b in self.blocks}))
 
     def shortened(self, places: Sequence[tuple[int, Place]], *, staged: bool) -> tuple[tuple[int, Place], ...]:
-        """Blocks that matter: without states and indexers, memory repeats after the second time that two kinds of
+        """Blocks that matter: without indexers, memory repeats after the second time that two kinds of
         blocks meet.
 
         Args:

@@ -70,7 +70,7 @@ class Traits:
         residual_first: a residual sum is written over the residual, not over what is added.
         rope: Q and K are rotated by position.
         cached: attention reads a cache, not only the batch.
-        irregular: blocks with states or indexers, whose memory does not settle after a few repeats.
+        irregular: blocks with indexers, whose memory does not settle after a few repeats.
         rough: steps that are known to move large tensors to places of their own (see benchmarks/memory/README.md).
     """
 
@@ -130,7 +130,7 @@ def traits_of(model: Model, blocks: Sequence[Block]) -> Traits:
         residual_first=arch in _RESIDUAL_FIRST_ARCHS,
         rope=arch not in _NO_ROPE_ARCHS,
         cached=arch not in _UNCACHED_ARCHS,
-        irregular=bool(compressed) or any(b.layer.indexer_k or b.layer.state_s or b.layer.state_r for b in blocks),
+        irregular=any(b.layer.indexer_k for b in blocks),
         rough=bool(compressed) or any(b.pool or "ssm_d" in b.shapes for b in blocks),
     )
 

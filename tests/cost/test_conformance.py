@@ -38,8 +38,6 @@ MISSED = {
 }
 """Settings whose compute buffer of CUDA0 is outside, of 1,706 compute figures (benchmarks/memory/README.md)."""
 
-MISSED_ARCHITECTURES = {"qwen4exp-moe: ctx 65536 ubatch 512 ctk f16 fa on n_cpu_moe 0"}
-
 
 def _truth() -> ModuleType:
     spec = importlib.util.spec_from_file_location("memory_truth", BENCHMARK / "truth.py")
@@ -109,7 +107,7 @@ def test_test_architectures(shared: Path, tmp_path: Path) -> None:
         mib = {row[0]: dict(zip(truth.TERMS, map(int, row[1:]), strict=True)) for row in case["rows"]}
         found += truth.compare(case["arch"], analyze(str(path)), case, mib, small=True)
     assert len({row.case.split(":")[0] for row in found}) == len(sizes)
-    assert missed(found) == MISSED_ARCHITECTURES
+    assert outside(found) == []
 
 
 @pytest.mark.parametrize(
