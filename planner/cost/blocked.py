@@ -54,10 +54,11 @@ def _mask(env: Env, block: Block, cache: Node, query: Node) -> Node:
     cells, positions = env.cells[0] // env.n_stream, pad(env.n_positions, env.traits.block_size)
     n_blocks = positions // env.traits.block_size
     best, rows = min(n_blocks, env.traits.n_top_k), groups * n
-    bias = env.given("bias of blocks", 4 * n_blocks * env.n)
-    keys = fresh(env, 4 * block.layer.indexer_k * positions, cache, env.given("cells of positions", 4 * positions))
+    bias = _share(env, env.given("bias of blocks", 4 * n_blocks * env.n))
+    where = _share(env, env.given("cells of positions", 4 * positions * env.n_stream))
+    keys = fresh(env, 4 * block.layer.indexer_k * positions, cache, where)
     score = fresh(env, 4 * positions * rows, keys, tape.view(query), label="indexer scores")
-    seen = env.given("positions seen", 4 * positions * env.n)
+    seen = _share(env, env.given("positions seen", 4 * positions * env.n))
     score = tape.op(score.label, score.size, score, seen, key=score.key, inplace=True)
     order = inplace(env, fresh(env, 4 * n_blocks * rows, score), bias)
     chosen = fresh(env, 4 * best * rows, order)
@@ -69,8 +70,13 @@ def _mask(env: Env, block: Block, cache: Node, query: Node) -> Node:
         env, 4 * rows * cells, turned, env.given("blocks of cells", 4 * env.cells[0]), label="mask of groups"
     )
     mask = fresh(env, spread.size, spread, label="mask of groups")
-    mask = tape.op(mask.label, mask.size, mask, _wide_mask(env), key=mask.key, inplace=True)
+    mask = tape.op(mask.label, mask.size, mask, _share(env, _wide_mask(env)), key=mask.key, inplace=True)
     return fresh(env, mask.size // 2, mask, label="mask of groups")
+
+
+def _share(env: Env, node: Node) -> Node:
+    """One stream's part of an input: a view of its own, so every block copies it anew."""
+    return env.tape.view(node, span=node.size // env.n_stream)
 
 
 def _wide_mask(env: Env) -> Node:

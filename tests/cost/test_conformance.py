@@ -110,6 +110,22 @@ def test_test_architectures(shared: Path, tmp_path: Path) -> None:
     assert outside(found) == []
 
 
+def test_wide_architectures(tmp_path: Path) -> None:
+    """Eight architectures that no published layout covers, at widths that count; headers are kept with the answers."""
+    archs = BENCHMARK / "architectures"
+    found = []
+    for line in (archs / "memory_truth.jsonl").read_text().splitlines():
+        case = json.loads(line)
+        path = tmp_path / f"{case['arch']}.gguf"
+        if not path.exists():
+            path.write_bytes(lzma.decompress((archs / f"{case['arch']}.head.xz").read_bytes()))
+            os.truncate(path, case["file_bytes"])
+        mib = {row[0]: dict(zip(truth.TERMS, map(int, row[1:]), strict=True)) for row in case["rows"]}
+        found += truth.compare(case["arch"], analyze(str(path)), case, mib, small=False)
+    assert len(found) == 48 * FIGURES_PER_CASE
+    assert outside(found) == []
+
+
 @pytest.mark.parametrize(
     ("term", "ours", "within"),
     [
