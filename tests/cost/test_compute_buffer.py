@@ -146,6 +146,13 @@ def test_a_split_that_cuts_tensors_is_counted_in_whole_layers_and_says_so() -> N
         assert all(t.source is Source.ASSUMED for t in (*b.model, *b.context, *b.compute))
 
 
+def test_every_device_of_a_tensor_split_runs_the_whole_graph() -> None:
+    # llama-fit-params b11549 -sm tensor, two devices: qwen3-30b-a3b Meta() 328 MiB, what one device alone has
+    alone = compute(make_settings())
+    both = compute(make_settings(devices=("CUDA0", "CUDA1"), split_mode=SplitMode.TENSOR))
+    assert both == {"CUDA0": alone["CUDA0"], "CUDA1": alone["CUDA0"], "CPU": alone["CPU"]}
+
+
 def test_without_a_cache_the_mask_is_as_wide_as_the_batch() -> None:
     def host(arch: str, n_ctx: int) -> int:
         model = make_model(arch=arch)
