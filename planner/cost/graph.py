@@ -173,7 +173,8 @@ class GraphModel:
         return Env(
             tape=tape, traits=self.traits, n=n, n_seq=shape.n_seq, n_copies=1 + shape.n_rollback,
             n_stream=n_stream, n_ctx_seq=shape.n_ctx_seq,
-            n_ubatch=shape.n_ubatch, n_positions=shape.n_ctx_seq if plan.forced else _EMPTY_POSITIONS, n_outputs=shape.n_outputs,
+            n_ubatch=shape.n_ubatch, n_outputs=shape.n_outputs,
+            n_positions=shape.n_ctx_seq if plan.forced else _EMPTY_POSITIONS,
             positions=tape.leaf("inputs", 4 * n), outputs=tape.leaf("inputs", 4 * shape.n_outputs),
             inputs=self._inputs(tape, shape, settings),
             cells={window: count * n_stream for window, count in cells.items()},

@@ -1,6 +1,7 @@
 """Parallel residual streams without fused steps: every stream is multiplied and added on its own.
 
-Mirrors ``build_hc_pre``, ``build_hc_post`` and ``hy_v4_hc_reduce`` (src/models/hy-v4.cpp, b11434), casts to f32 included.
+Mirrors ``build_hc_pre``, ``build_hc_post`` and ``hy_v4_hc_reduce`` (src/models/hy-v4.cpp, b11434), with the casts to
+f32 that they ask for.
 """
 
 from __future__ import annotations
