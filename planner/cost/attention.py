@@ -139,7 +139,7 @@ def _scored(
 def grouped_query(env: Env, block: Block, x: Node) -> Node:
     """Plain attention: separate or fused Q, K, V, optional per-head norms, output gate."""
     layer = block.layer
-    n_q, n_k, n_v = layer.n_head * layer.head_k, block.width("attn_k"), block.width("attn_v")
+    n_q = layer.n_head * layer.head_k
     gated = block.width("attn_q") == 2 * n_q
     chosen = pooled_mask(env, block, x) if block.pool else None
     groups = group_mask(env, block, x, index_keys(env, block, x)) if is_blocked(env, block) else None
@@ -156,9 +156,7 @@ def grouped_query(env: Env, block: Block, x: Node) -> Node:
         full = _projected(env, block, x, "attn_q")
         q = part(env, full, n_q) if gated else env.tape.view(full)
         q = rotated(env, block, _head_norm(env, block, q, "attn_q_norm", layer.n_head), 0)
-        v = rotated(env, block, env.tape.view(_projected(env, block, x, "attn_v")), 1) if n_v else None
-        k = env.tape.view(_projected(env, block, x, "attn_k")) if n_k else None
-        k = rotated(env, block, _head_norm(env, block, k, "attn_k_norm", layer.n_head_kv), 0) if k else None
+        k, v = _key_and_value(env, block, x)
     if groups and k and v:
         mixed = _by_groups(env, block, (q, k, v), groups)
     else:
@@ -172,6 +170,22 @@ def grouped_query(env: Env, block: Block, x: Node) -> Node:
         gate = inplace(env, gate)
         mixed = env.tape.op(mixed.label, gate.size, mixed, gate, key=gate.key, inplace=True)
     return _biased(env, matrix(env, env.n_embd, mixed, w="attn_output"), "attn_output.bias")
+
+
+def _key_and_value(env: Env, block: Block, x: Node) -> tuple[Node | None, Node | None]:
+    """K and V as they are stored, V first; without a projection of its own V is K, normed (src/models/gemma4.cpp,
+    b11434). A block that reads another one's cache has neither."""
+    layer, n_k, n_v = block.layer, block.width("attn_k"), block.width("attn_v")
+    both: Node | None = None
+    v = env.tape.view(_projected(env, block, x, "attn_v")) if n_v else None
+    if n_k and not n_v and layer.n_embd_v:
+        both = _projected(env, block, x, "attn_k")
+        v = fresh(env, both.size, env.tape.view(both))
+    v = rotated(env, block, v, 1) if v else None
+    if not n_k:
+        return None, v
+    k = env.tape.view(both or _projected(env, block, x, "attn_k"))
+    return rotated(env, block, _head_norm(env, block, k, "attn_k_norm", layer.n_head_kv), 0), v
 
 
 def _by_groups(env: Env, block: Block, parts: tuple[Node, Node, Node], mask: Callable[[], Node]) -> Node:
