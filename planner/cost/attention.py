@@ -238,7 +238,7 @@ def latent(env: Env, block: Block, x: Node) -> Node:
         row = norm(env, matrix(env, layer.indexer_k, x, w="indexer.attn_k"), "indexer.k_norm")
         key = fresh(env, 4 * layer.indexer_k * env.n, row, env.positions)
         cache = env.cache("indexer K copy", env.cells[layer.window] * row_bytes(env.k_type, layer.indexer_k))
-        stored = tape.view(fresh(env, key.size, key))
+        stored = tape.view(fresh(env, key.size, key) if env.traits.turned_indexer else key)
         tape.write(tape.view(cache), stored, env.inputs[layer.window].k_indices)
     name = "attn_q_b" if block.width("attn_q_b") else "attn_q"
     q = matrix(env, block.width(name), low, w=name)

@@ -34,6 +34,9 @@ _WEIGHTS_FIRST_ARCHS: Final = frozenset(("llama4",))
 """Architectures whose router weights multiply the input of experts (``weight_before_ffn`` in ``build_moe_ffn``,
 src/llama-graph.cpp, b11434)."""
 
+_PLAIN_INDEXER_ARCHS: Final = frozenset(("hy_v4",))
+"""Architectures whose lightning indexer is not rotated by one more multiply (src/models/hy-v4.cpp, b11434)."""
+
 _BLOCK_CHOOSING_ARCHS: Final = frozenset(("minimax-m3",))
 """Architectures that read ``attention.indexer.block_size`` (src/models/minimax-m3.cpp, b11434)."""
 
@@ -58,6 +61,7 @@ class Traits:
         lookup_width: elements per token gathered from per-layer or n-gram tables on the host; 0 without such tables.
         hyper: parallel residual streams (hyper-connections), else 1.
         indexed: MLA blocks choose cells by an indexer.
+        turned_indexer: Q and K of a lightning indexer are rotated by one more multiply.
         pool: cells that an indexer scores together; 0 without such an indexer.
         bank_every: every n-th block banks its residual for later ones.
         block_size: positions per block that an indexer of groups of heads chooses; 0 without such an indexer.
@@ -82,6 +86,7 @@ class Traits:
     lookup_width: int
     hyper: int
     indexed: bool
+    turned_indexer: bool
     pool: int
     bank_every: int
     block_size: int
@@ -117,6 +122,7 @@ def traits_of(model: Model, blocks: Sequence[Block]) -> Traits:
         lookup_width=_lookup_width(model, blocks),
         hyper=max(number("hyper_connection.count"), 1),
         indexed=any(b.layer.indexer_k and b.layer.kind is AttentionKind.MLA for b in blocks),
+        turned_indexer=arch not in _PLAIN_INDEXER_ARCHS,
         pool=max(b.pool for b in blocks),
         bank_every=max(number("attn_res.block_size"), 1),
         block_size=number("attention.indexer.block_size") if arch in _BLOCK_CHOOSING_ARCHS else 0,
