@@ -22,18 +22,16 @@ def latent_pooled(env: Env, block: Block, x: Node) -> Node:
     tape, n_head, rank = env.tape, block.layer.n_head, block.layer.n_embd_k
     cache = _indexed(env, block, x) if block.pool else None
     low = norm(env, matrix(env, block.width("attn_q_a"), x, w="attn_q_a"), "attn_q_a_norm")
-    if cache:
-        env.selected = _selected(env, block, _scores(env, block, (x, low), cache))
-    selected = env.selected
-    assert selected is not None
+    picked = _picked(env, block, _scores(env, block, (x, low), cache)) if cache else None
     q = matrix(env, block.width("attn_q_b"), low, w="attn_q_b")
     query = tape.view(fresh(env, 4 * n_head * rank * env.n, tape.view(q), w="attn_k_b"))
     row = norm(env, matrix(env, rank, x, w="attn_kv_a_mqa"), "attn_kv_a_norm")
     n_v = block.shapes["attn_v_b"][1] * n_head
     if _gathers(env):
-        mixed = _gathered(env, block, query, row, selected)
+        env.selected = picked or env.selected
+        mixed = _gathered(env, block, query, row)
     else:
-        mixed = attend(env, block, query, row, None, n_head * rank, lambda: selected)
+        mixed = attend(env, block, query, row, None, n_head * rank, lambda: _selected(env, block, picked))
         if env.flash_attn:
             mixed = fresh(env, 4 * n_v * env.n, tape.view(mixed), w="attn_v_b")
             mixed = fresh(env, 4 * n_v * env.n, tape.view(mixed))
@@ -46,8 +44,9 @@ def _gathers(env: Env) -> bool:
     return env.n_ubatch <= _GATHERED_BATCH and context > env.traits.n_top_k + env.traits.pool - 1
 
 
-def _gathered(env: Env, block: Block, query: Node, row: Node, selected: Node) -> Node:
-    tape, layer = env.tape, block.layer
+def _gathered(env: Env, block: Block, query: Node, row: Node) -> Node:
+    tape, layer, selected = env.tape, block.layer, env.selected
+    assert selected is not None
     cache = env.cache("K copy", env.cells[0] * 2 * layer.n_embd_k)
     tape.write(tape.view(cache), tape.view(row), env.inputs[0].k_indices)
     count = chosen_width(env, env.traits.pool) * env.n
@@ -59,8 +58,8 @@ def _gathered(env: Env, block: Block, query: Node, row: Node, selected: Node) ->
     return fresh(env, mixed.size, tape.view(mixed))
 
 
-def _selected(env: Env, block: Block, score: Node) -> Node:
-    """A mask that lets the chosen cells through, or for small batches their indices."""
+def _picked(env: Env, block: Block, score: Node) -> Node:
+    """Indices of the cells of the best pools, and of the last one."""
     tape, n, pool = env.tape, env.n, block.pool
     pools = pools_of(env, pool)
     best, width = min(pools, env.traits.n_top_k // pool), chosen_width(env, pool)
@@ -71,9 +70,16 @@ def _selected(env: Env, block: Block, score: Node) -> Node:
     members = env.given("cells of all pools", 4 * pool * pools)
     tail = env.given("cells behind the last pool", 4 * (pool - 1) * n)
     picked = index(env, width, index(env, pool * best, members, chosen), tail)
-    if _gathers(env):
-        return picked
     tape.expand()
+    return picked
+
+
+def _selected(env: Env, block: Block, picked: Node | None) -> Node:
+    """A mask that lets the chosen cells through; blocks without an indexer take that of the last one."""
+    if picked is None:
+        assert env.selected is not None
+        return env.selected
+    tape, n, width = env.tape, env.n, chosen_width(env, block.pool)
     element = 2 if env.flash_attn else 4
     zeros = tape.op("indexer top k", element * width * n, constant(env, element * width))
     cells = inplace(env, index(env, width, picked))
@@ -84,7 +90,8 @@ def _selected(env: Env, block: Block, score: Node) -> Node:
     mask = env.inputs[0].mask
     opened = tape.write(tape.view(closed), tape.view(zeros), cells)
     own = tape.view(mask)
-    return tape.op(mask.label, mask.size, tape.view(opened), own, key=own.key, inplace=True)
+    env.selected = tape.op(mask.label, mask.size, tape.view(opened), own, key=own.key, inplace=True)
+    return env.selected
 
 
 def _indexed(env: Env, block: Block, x: Node) -> Node:
