@@ -126,6 +126,10 @@ def _doubt(graph: GraphModel, plan: Plan) -> tuple[Source, str]:
         return Source.ASSUMED, "; may miss one host weight copied to the device"
     if graph.traits.pool:
         latent = any(block.layer.kind is AttentionKind.MLA for block in graph.blocks)
-        missed = "pools of latent cells were up to 59 % under" if latent else "pools of cells were up to 4 % under"
+        missed = (
+            "pools of latent cells were up to 59 % under with several slots"
+            if latent
+            else "pools of cells were up to 4 % under"
+        )
         return Source.ASSUMED, f"; {missed}"
     return Source.DERIVED, ""
