@@ -22,13 +22,15 @@ from truth import TERMS, Row, compare, recorded, report
 from planner.gguf.analyze import analyze
 
 read = cache(analyze)
+WIDE = Path(__file__).with_name("architectures")
 
 
-def hollow(shared: Path, folder: Path, name: str) -> Path:
-    """A published layout at full size, without weights."""
-    path, zoo = folder / f"{name}.gguf", shared / "zoo"
+def hollow(shared: Path, folder: Path, name: str, quant: str | None = None) -> Path:
+    """A published layout at full size, without weights, in its own mix or ``quant``."""
+    path, zoo = folder / f"{name}{f'-{quant}' if quant else ''}.gguf", shared / "zoo"
     if not path.exists():
         command = [sys.executable, str(zoo / "zoo.py"), name, str(path), "--vocab", str(zoo / "vocab")]
+        command += ["--quant", quant] if quant else []
         subprocess.run(command, check=True, capture_output=True)
     return path
 
@@ -59,15 +61,25 @@ def _settings(name: str, shared: Path, folder: Path) -> Iterator[Row]:
 def architectures(shared: Path, folder: Path) -> Iterator[Row]:
     """``zoo/archs/memory_truth.jsonl``: llama.cpp's own test architectures on one RPC device."""
     archs = shared / "zoo" / "archs"
-    sizes = json.loads((archs / "index.json").read_text())
+    sizes = {name: index["file_bytes"] for name, index in json.loads((archs / "index.json").read_text()).items()}
+    yield from _heads(archs, folder, sizes, small=True)
+
+
+def wide_architectures(shared: Path, folder: Path) -> Iterator[Row]:
+    """``architectures/``: eight more architectures, 2,048 wide and 8 blocks deep, on one RPC device."""
+    yield from _heads(WIDE, folder, {}, small=False)
+
+
+def _heads(archs: Path, folder: Path, sizes: dict[str, int], *, small: bool) -> Iterator[Row]:
+    """Answers for files of which only the headers are kept; a case tells its file's size unless ``sizes`` does."""
     for line in (archs / "memory_truth.jsonl").read_text().splitlines():
         case = json.loads(line)
         path = folder / f"{case['arch']}.gguf"
         if not path.exists():
             path.write_bytes(lzma.decompress((archs / f"{case['arch']}.head.xz").read_bytes()))
-            os.truncate(path, sizes[case["arch"]]["file_bytes"])
+            os.truncate(path, sizes.get(case["arch"]) or case["file_bytes"])
         truth = {row[0]: dict(zip(TERMS, map(int, row[1:]), strict=True)) for row in case["rows"]}
-        yield from compare(case["arch"], read(str(path)), case, truth, small=True)
+        yield from compare(case["arch"], read(str(path)), case, truth, small=small)
 
 
 def main() -> int:
@@ -79,7 +91,7 @@ def main() -> int:
     outside = 0
     with tempfile.TemporaryDirectory() as passing:
         folder = args.layouts or Path(passing)
-        for source in (layouts, settings, holdout, architectures):
+        for source in (layouts, settings, holdout, architectures, wide_architectures):
             print(f"== {source.__doc__ or ''}")
             outside += report(source(args.shared, folder), verbose=args.verbose)
     return int(outside > 0)

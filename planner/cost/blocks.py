@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from planner.facts.model import Layer
+from planner.facts.model import AttentionKind, Layer
 
 ROW_PADDING: Final = 512
 """Elements (``MATRIX_ROW_PADDING``)."""
@@ -30,7 +30,8 @@ class Block:
     @property
     def pool(self) -> int:
         """Cells that the block's indexer scores together; 0 without such an indexer."""
-        return self.layer.compress_ratio if "indexer.q_proj" in self.shapes else 0
+        pooled = self.layer.kind is not AttentionKind.COMPRESSED and self.layer.indexer_k > 0
+        return self.layer.compress_ratio if pooled else 0
 
     def padding(self, name: str) -> int:
         """Bytes that CUDA adds to a quantised tensor whose rows are not whole multiples of 512 elements

@@ -98,19 +98,22 @@ def _attended(env: Env, block: Block, q: Node, caches: tuple[Node, Node | None],
     layer, tape, n = block.layer, env.tape, env.n
     raw, pooled = caches
     cells = env.cells[layer.window] // env.n_stream
-    keys, mask = raw, env.inputs[layer.window].mask
+    keys = raw
     if pooled:
         cells += _entries(env, block)
         size = cells * env.n_stream * row_bytes(env.k_type, layer.head_k)
         keys = tape.view(tape.op("attention", size, raw, pooled))
-        mask = _joined_mask(env, block, *rows)
+
+    def mask() -> Node:
+        return _joined_mask(env, block, *rows) if pooled else env.inputs[layer.window].mask
+
     if env.flash_attn:
         copies = 2 if keys is raw and env.place.cache == HOST else 1
         extra = 2 * cells * env.n_stream * layer.head_k * copies * is_quantised(env.k_type)
-        return tape.view(tape.op("attention", q.size, tape.view(q), keys, tape.view(keys), mask, extra=extra))
-    scores = tape.op("attention scores", 4 * cells * n * layer.n_head, keys, tape.view(q), key=("kq", cells))
-    scores = tape.op("attention scores", scores.size, scores, mask, key=("kq", cells), inplace=True)
+        return tape.view(tape.op("attention", q.size, tape.view(q), keys, tape.view(keys), mask(), extra=extra))
     turned = fresh(env, 2 * cells * env.n_stream * layer.head_k, keys)
+    scores = tape.op("attention scores", 4 * cells * n * layer.n_head, keys, tape.view(q), key=("kq", cells))
+    scores = tape.op("attention scores", scores.size, scores, mask(), key=("kq", cells), inplace=True)
     home = HOST if env.end_on_host else None
     return tape.op("attention", q.size, tape.view(fresh(env, q.size, turned, scores)), home=home)
 

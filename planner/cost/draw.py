@@ -38,6 +38,10 @@ class Env:
         lookup: rows gathered from a per-layer or n-gram table on the host.
         top_k: cells chosen by the last indexer.
         spare_zeros: leaves of zeros of like blocks that are not drawn.
+        wide_mask: the mask in f32, where blocks of positions are chosen.
+        n_positions: positions that a cache may hold when the graph is drawn.
+        selected: cells chosen by the last indexer of pools, as a mask or as indices.
+        bank: residuals that later blocks read again.
         decay: decays between the tokens of a batch, for linear attention.
         rotated_k, rotated_v: a quantised K (V) is rotated by one more multiply.
     """
@@ -50,6 +54,8 @@ class Env:
     n_copies: int
     n_stream: int
     n_ctx_seq: int
+    n_ubatch: int
+    n_positions: int
     positions: Node
     outputs: Node
     inputs: dict[int, Inputs]
@@ -70,6 +76,9 @@ class Env:
     top_k: Node | None = None
     spare_zeros: int = 0
     decay: Node | None = None
+    wide_mask: Node | None = None
+    bank: Node | None = None
+    selected: Node | None = None
     _weights: dict[str, Node] = field(default_factory=dict)
     _elsewhere: dict[str, str] = field(default_factory=dict)
     _given: dict[str, Node] = field(default_factory=dict)

@@ -83,9 +83,9 @@ def routed(env: Env, block: Block, x: Node, routed_on: Node, early: dict[str, No
     k, tape = block.layer.n_expert_used, env.tape
     width = block.shapes["ffn_down_exps"][1]
     chosen, weights, kept = _route(env, block, routed_on)
-    narrow = x
-    if block.width("ffn_latent_down"):
-        narrow = matrix(env, block.width("ffn_latent_down"), x, w="ffn_latent_down")
+    narrow, latent = x, _latent(block)
+    if latent:
+        narrow = matrix(env, block.width(f"{latent}_down"), x, w=f"{latent}_down")
     rows = tape.view(narrow)
     tape.keep(*kept)
     first = env.traits.weights_first
@@ -106,7 +106,14 @@ def routed(env: Env, block: Block, x: Node, routed_on: Node, early: dict[str, No
     if 1 < k <= _FUSED_MAX_EXPERTS and not first:
         tape.keep(raw, weights, *factors)
     tape.expand()
-    return matrix(env, env.n_embd, total, w="ffn_latent_up") if block.width("ffn_latent_up") else total
+    if f"{latent}_norm" in block.sizes:
+        total = norm(env, total, f"{latent}_norm")
+    return matrix(env, env.n_embd, total, w=f"{latent}_up") if latent else total
+
+
+def _latent(block: Block) -> str | None:
+    """Name of the projections around experts that work on a narrower row."""
+    return next((name for name in ("ffn_latent", "ffn_routed") if block.width(f"{name}_down")), None)
 
 
 def _route(env: Env, block: Block, x: Node) -> tuple[Node, Node, tuple[Node, ...]]:

@@ -11,9 +11,10 @@ from planner.cost.draw import Env, Inputs
 from planner.cost.ends import draft_logits, drafted, embedded, logits
 from planner.cost.kv_cache import CSA_RATIO, Cache
 from planner.cost.kv_types import is_quantised
+from planner.cost.pooled import POOL_PADDING
 from planner.cost.replay import replay
 from planner.cost.residual import block_steps
-from planner.cost.shape import Shape
+from planner.cost.shape import Shape, pad
 from planner.cost.sparse import compressed_cells
 from planner.cost.tape import HOST, Tape
 from planner.cost.traits import traits_of
@@ -24,8 +25,12 @@ _PINNED_BELOW: Final = 32
 """Batches below this run every norm on its block's device, whatever is on the host (``graph_get_cb``)."""
 
 _REPEATS: Final = 2
-"""How often two kinds of blocks meet until memory repeats: with all blocks 4 of 1,704 recorded figures move, at
-three times the time (benchmarks/memory/README.md)."""
+"""How often two kinds of blocks meet until memory repeats. Blocks with indexers are all drawn: they are right only
+then (benchmarks/memory/README.md)."""
+
+_EMPTY_POSITIONS: Final = 256
+"""Positions of an empty cache (``llama_kv_cache_msa_context::get_n_pos``, b11434): a run goes on to the whole
+context."""
 
 _V_ROTATION: Final = 4 * 64 * 64
 """Rotation matrix of a quantised V cache, f32."""
@@ -95,7 +100,8 @@ class GraphModel:
         self._windows = tuple(sorted({b.layer.window for b in self.blocks}))
 
     def shortened(self, places: Sequence[tuple[int, Place]], *, staged: bool) -> tuple[tuple[int, Place], ...]:
-        """Blocks that matter: memory repeats after the second time that two kinds of blocks meet.
+        """Blocks that matter: without indexers, memory repeats after the second time that two kinds of
+        blocks meet.
 
         Args:
             staged: host weights are copied to a device, so blocks whose host weights differ in size are not alike.
@@ -108,7 +114,7 @@ class GraphModel:
             sizes = self._host_sizes(i, place) if staged else ()
             step = (self._kinds[i], place, sizes)
             seen[before, step] = seen.get((before, step), 0) + 1
-            if seen[before, step] <= _REPEATS or order >= len(places) - 2:
+            if seen[before, step] <= _REPEATS or self.traits.irregular or order >= len(places) - 2:
                 kept.append((alike.setdefault(step, i), place))
             before = step
         return tuple(kept)
@@ -147,29 +153,35 @@ class GraphModel:
         }
 
     def _cells(self, shape: Shape, settings: Settings) -> dict[int, int]:
+        """Cells of one stream by window; without caches, the tokens of the batch."""
+        if not self.traits.cached:
+            return dict.fromkeys(self._windows, shape.n_tokens)
         return {window: Cache("", window=window).cells(shape, settings) for window in self._windows}
 
     def _indexed(self, shape: Shape, cells: Mapping[int, int], entries: Mapping[int, int]) -> int:
         """Columns of the indexer's mask: cells, pools of cells, or compressed entries."""
         if self.traits.pool:
-            return -(-cells[0] * shape.n_stream // self.traits.pool)
+            return pad(cells[0] // self.traits.pool * shape.n_seq + 1, POOL_PADDING)
         return cells[0] if self.traits.indexed else entries.get(CSA_RATIO, 0)
 
     def _env(self, shape: Shape, settings: Settings, plan: Plan) -> Env:
-        tape, n = Tape(plan.offload), shape.n_tokens
+        tape, n, cached = Tape(plan.offload), shape.n_tokens, self.traits.cached
+        n_stream = shape.n_stream if cached else 1
         cells = self._cells(shape, settings)
         width = 2 if shape.flash_attn else 4
         entries = {r: compressed_cells(shape.n_ctx_seq, r) for r in self.traits.ratios}
         return Env(
             tape=tape, traits=self.traits, n=n, n_seq=shape.n_seq, n_copies=1 + shape.n_rollback,
-            n_stream=shape.n_stream, n_ctx_seq=shape.n_ctx_seq, n_outputs=shape.n_outputs,
+            n_stream=n_stream, n_ctx_seq=shape.n_ctx_seq,
+            n_ubatch=shape.n_ubatch, n_outputs=shape.n_outputs,
+            n_positions=shape.n_ctx_seq if plan.forced else _EMPTY_POSITIONS,
             positions=tape.leaf("inputs", 4 * n), outputs=tape.leaf("inputs", 4 * shape.n_outputs),
             inputs=self._inputs(tape, shape, settings),
-            cells={window: count * shape.n_stream for window, count in cells.items()},
+            cells={window: count * n_stream for window, count in cells.items()},
             k_type=settings.type_k, v_type=settings.type_v, flash_attn=shape.flash_attn,
             end_on_host=plan.forced and not settings.kv_offload,
             cuda=plan.cuda, pinned_norms=plan.forced and (plan.all_on_devices or n < _PINNED_BELOW),
-            rotated_k=is_quantised(settings.type_k), rotated_v=is_quantised(settings.type_v),
+            rotated_k=cached and is_quantised(settings.type_k), rotated_v=cached and is_quantised(settings.type_v),
             entries={r: tape.leaf(f"mask compressed 1/{r}", width * found * n) for r, found in entries.items()},
             indexer_mask=tape.leaf("mask indexer", 2 * n * self._indexed(shape, cells, entries)),
             block=self.blocks[0], place=Place(HOST, HOST),

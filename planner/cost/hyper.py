@@ -11,6 +11,7 @@ from typing import Final
 
 from planner.cost.blocks import Block
 from planner.cost.draw import Env, fresh, inplace, matrix, norm, part
+from planner.cost.plain_streams import is_plain, summed
 from planner.cost.recurrent import convolved, rows_of
 from planner.cost.tape import Node
 
@@ -28,6 +29,8 @@ def mixed_in(env: Env, block: Block, x: Node, place: str) -> tuple[Node, Widen]:
     """The row that a mixer (``attn``) or FFN (``ffn``) reads, and what puts its result back."""
     if f"hc_{place}_up" in block.shapes:
         return _gated_mean(env, block, x, place)
+    if is_plain(env, block, place):
+        return summed(env, block, x, place)
     return _weighted_sum(env, block, x, place)
 
 

@@ -30,7 +30,7 @@ from planner.facts.machine import Machine
 from planner.facts.model import Model, Role
 from planner.facts.reading import Source
 from planner.plans.memory import DeviceMemory, HostMemory, Memory, Term, total
-from planner.plans.settings import Settings, Tool
+from planner.plans.settings import Settings, SplitMode, Tool
 
 
 class CostModel:
@@ -183,6 +183,8 @@ class CostModel:
 
     def _compute_terms(self, settings: Settings, shape: Shape) -> dict[str, tuple[Term, ...]]:
         """Compute buffers of the main context and, under MTP, of the draft context."""
+        if settings.split_mode is SplitMode.TENSOR and len(settings.devices) > 1:
+            return self._cut_compute_terms(settings, shape)
         found = self._replayed(settings, shape, draft=False)
         if overhead.drafts(settings) and any(layer.nextn for layer in self.model.layers):
             found = dict(found)
@@ -190,6 +192,15 @@ class CostModel:
             for device, terms in self._replayed(drafting, draft_shape(shape), draft=True).items():
                 found[device] = found.get(device, ()) + terms
         return found
+
+    def _cut_compute_terms(self, settings: Settings, shape: Shape) -> dict[str, tuple[Term, ...]]:
+        """Every device runs the whole graph on its slices of the tensors: none needs more than one device that holds
+        them whole (llama-fit-params b11549 says that for the devices as one, ``Meta()``)."""
+        first, *_ = settings.devices
+        moved = tuple((rule, HOST if device == HOST else first) for rule, device in settings.override_tensor)
+        whole = replace(settings, split_mode=SplitMode.LAYER, devices=(first,), tensor_split=(), override_tensor=moved)
+        found = self._compute_terms(whole, shape)
+        return {device: found.get(first, ()) for device in settings.devices} | {HOST: found.get(HOST, ())}
 
     def _replayed(self, settings: Settings, shape: Shape, *, draft: bool) -> dict[str, tuple[Term, ...]]:
         """Replays are kept: only what the graph depends on makes a new one."""
@@ -242,5 +253,5 @@ def _told(terms: tuple[Term, ...], *, cut: bool) -> tuple[Term, ...]:
     """Terms as they are, or in doubt where tensors are cut: that has roundings and buffers of its own."""
     if not cut:
         return terms
-    detail = "tensors are cut over the devices, counted as whole layers by the same shares"
+    detail = "tensors are cut over the devices; weights and caches count as whole layers by the same shares"
     return tuple(replace(term, source=Source.ASSUMED, detail=f"{term.detail}; {detail}") for term in terms)

@@ -17,7 +17,7 @@ def top_k(env: Env, block: Block, low: Node, x: Node) -> Node:
     tape, layer = env.tape, block.layer
     q = matrix(env, block.width("indexer.attn_q_b"), low, w="indexer.attn_q_b")
     q = fresh(env, q.size, tape.view(q), env.positions)
-    q = fresh(env, q.size, q)
+    q = fresh(env, q.size, q) if env.traits.turned_indexer else q
     weights = inplace(env, tape.view(matrix(env, block.width("indexer.proj"), x, w="indexer.proj")))
     cells = env.cells[layer.window] // env.n_stream
     mask = env.indexer_mask

@@ -34,6 +34,20 @@ _WEIGHTS_FIRST_ARCHS: Final = frozenset(("llama4",))
 """Architectures whose router weights multiply the input of experts (``weight_before_ffn`` in ``build_moe_ffn``,
 src/llama-graph.cpp, b11434)."""
 
+_PLAIN_INDEXER_ARCHS: Final = frozenset(("hy_v4",))
+"""Architectures whose lightning indexer is not rotated by one more multiply (src/models/hy-v4.cpp, b11434)."""
+
+_BLOCK_CHOOSING_ARCHS: Final = frozenset(("minimax-m3",))
+"""Architectures that read ``attention.indexer.block_size`` (src/models/minimax-m3.cpp, b11434)."""
+
+_UNCACHED_ARCHS: Final = frozenset(
+    (
+        "bert", "clef", "dream", "eurobert", "gemma-embedding", "jina-bert-v2", "jina-bert-v3", "llada", "llada-moe",
+        "llama-embed", "modern-bert", "neo-bert", "nomic-bert", "nomic-bert-moe", "rnd1",
+    )
+)  # fmt: skip
+"""Architectures whose tokens see their own batch only (``build_attn_inp_no_cache`` in src/models/*.cpp, b11434)."""
+
 _SQRT_SOFTPLUS: Final = 4
 """``LLAMA_EXPERT_GATING_FUNC_TYPE_SQRT_SOFTPLUS`` (src/llama-hparams.h, b11434)."""
 
@@ -47,7 +61,10 @@ class Traits:
         lookup_width: elements per token gathered from per-layer or n-gram tables on the host; 0 without such tables.
         hyper: parallel residual streams (hyper-connections), else 1.
         indexed: MLA blocks choose cells by an indexer.
+        turned_indexer: Q and K of a lightning indexer are rotated by one more multiply.
         pool: cells that an indexer scores together; 0 without such an indexer.
+        bank_every: every n-th block banks its residual for later ones.
+        block_size: positions per block that an indexer of groups of heads chooses; 0 without such an indexer.
         ratios: tokens per compressed entry.
         gate_steps: of the router's activation: one, or a root after a softplus.
         mixed: there is a branch for token and embedding rows in one batch.
@@ -56,6 +73,8 @@ class Traits:
         weights_first: the weights multiply what experts read, not their results.
         residual_first: a residual sum is written over the residual, not over what is added.
         rope: Q and K are rotated by position.
+        cached: attention reads a cache, not only the batch.
+        irregular: blocks with indexers, whose memory does not settle after a few repeats.
         rough: steps that are known to move large tensors to places of their own (see benchmarks/memory/README.md).
     """
 
@@ -67,7 +86,10 @@ class Traits:
     lookup_width: int
     hyper: int
     indexed: bool
+    turned_indexer: bool
     pool: int
+    bank_every: int
+    block_size: int
     ratios: tuple[int, ...]
     gate_steps: int
     mixed: bool
@@ -77,6 +99,8 @@ class Traits:
     weights_first: bool
     residual_first: bool
     rope: bool
+    cached: bool
+    irregular: bool
     rough: bool
 
 
@@ -98,7 +122,10 @@ def traits_of(model: Model, blocks: Sequence[Block]) -> Traits:
         lookup_width=_lookup_width(model, blocks),
         hyper=max(number("hyper_connection.count"), 1),
         indexed=any(b.layer.indexer_k and b.layer.kind is AttentionKind.MLA for b in blocks),
+        turned_indexer=arch not in _PLAIN_INDEXER_ARCHS,
         pool=max(b.pool for b in blocks),
+        bank_every=max(number("attn_res.block_size"), 1),
+        block_size=number("attention.indexer.block_size") if arch in _BLOCK_CHOOSING_ARCHS else 0,
         ratios=tuple(sorted(compressed - {0})),
         gate_steps=1 + (number("expert_gating_func") == _SQRT_SOFTPLUS),
         mixed=arch not in _NO_MIXED_ARCHS,
@@ -108,6 +135,8 @@ def traits_of(model: Model, blocks: Sequence[Block]) -> Traits:
         weights_first=arch in _WEIGHTS_FIRST_ARCHS,
         residual_first=arch in _RESIDUAL_FIRST_ARCHS,
         rope=arch not in _NO_ROPE_ARCHS,
+        cached=arch not in _UNCACHED_ARCHS,
+        irregular=any(b.layer.indexer_k for b in blocks),
         rough=bool(compressed) or any(b.pool or "ssm_d" in b.shapes for b in blocks),
     )
 

@@ -31,6 +31,11 @@ _OUTPUT_NAME: Final = re.compile(r"(output|cls|dense_|hc_head|altup|fc|d2t)")
 the others outside the blocks go with block 0."""
 
 
+_HEAD_FIRST_ARCHS: Final = frozenset(("gemma3n", "gemma4"))
+"""Architectures that create a tied head before the embedding, so that the embedding never finds it and is always a
+second tensor (src/models/gemma3n.cpp, gemma4.cpp, b11434)."""
+
+
 @dataclass(slots=True)
 class _Bytes:
     """Bytes per block of one role, then their prefix sums."""
@@ -84,6 +89,7 @@ class WeightTable:
     def __init__(self, model: Model, overrides: tuple[tuple[str, str], ...] = (), *, nextn: bool = False) -> None:
         self.model = model
         self.tied = not model.has_output
+        self._head_first = model.arch in _HEAD_FIRST_ARCHS
         self._rules = tuple((override_pattern(pattern), device) for pattern, device in overrides)
         self._roles: dict[Role, _Bytes] = {}
         self.overridden: dict[tuple[int, str], int] = {}
@@ -147,7 +153,7 @@ class WeightTable:
     def head_device(self, output_device: str) -> str:
         """Device of the output matrix."""
         if self.tied:
-            return self._tied_device(output_device) if output_device != HOST else HOST
+            return self._tied_device(output_device)
         return next((d for rule, d in self._rules if rule.search("output.weight")), output_device)
 
     def expert_bytes(self, layer: int) -> int:
@@ -166,7 +172,7 @@ class WeightTable:
         """Put every tensor somewhere.
 
         ``token_embd`` and lookup tables stay in host memory (``dev_input``, src/llama-model.cpp:1605, b11312);
-        with a tied head the embedding is placed with the output layer once more.
+        with a tied head the embedding is placed with the output layer once more, if that is elsewhere.
         """
         placed = Placed(lazy=self._lazy)
         for role, n_bytes in self._input.items():
@@ -188,12 +194,16 @@ class WeightTable:
             if span.has_output:
                 for role, n_bytes in self._output.items():
                     placed.add(span.device, role, n_bytes)
-                if self.tied and span.device != HOST:
-                    placed.add(self._tied_device(span.device), Role.OUTPUT, self._embedding)
+                head = self._tied_device(span.device)
+                if self.tied and (self._head_first or head != self._tied_device(HOST)):
+                    placed.add(head, Role.OUTPUT, self._embedding)
         return placed
 
     def _tied_device(self, output_device: str) -> str:
-        """Overrides match the copy of a tied head by its name, ``token_embd.weight``."""
+        """Device of a tied head, or with ``HOST`` of the embedding: overrides match both as ``token_embd.weight``.
+
+        In one place they are one tensor (``create_tensor``, src/llama-model-loader.cpp, b11434).
+        """
         return next((d for rule, d in self._rules if rule.search("token_embd.weight")), output_device)
 
 

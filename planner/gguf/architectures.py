@@ -43,6 +43,11 @@ NO_CACHE: Final = _names(
 RECURRENT: Final = frozenset({"arwkv7", "mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7"})
 """``llm_arch_is_recurrent``: every block is recurrent."""
 
+WKV: Final = frozenset({"arwkv7", "rwkv6", "rwkv6qwen2", "rwkv7"})
+SHORT_CONV: Final = frozenset({"lfm2", "lfm2moe"})
+DELTA_ATTENTION: Final = frozenset({"bailingmoe3", "glm5-next", "kimi-k3", "kimi-linear"})
+"""Whose state ``wkv.head_size``, ``shortconv.l_cache`` and ``kda.head_dim`` size: others ignore these keys."""
+
 ZERO_KV_RECURRENT: Final = _names(
     """
     bailingmoe3 glm5-next granitehybrid jamba kimi-k3 kimi-linear lfm2 lfm2moe nemotron_h nemotron_h_moe plamo2

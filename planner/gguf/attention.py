@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from planner.errors import ModelFileError
 from planner.gguf.architectures import (
     BOTH,
+    DELTA_ATTENTION,
     FULL_ATTENTION_INTERVAL,
     KNOWN,
     ONE_FUNCTION_PER_BLOCK,
     RECURRENT,
+    SHORT_CONV,
     WINDOWS,
+    WKV,
     ZERO_KV_RECURRENT,
     Window,
 )
@@ -91,13 +94,17 @@ def state_sizes(keys: Keys, hp: Hparams) -> tuple[int, int]:
 
     ``llama_hparams::n_embd_r`` and ``n_embd_s``, src/llama-hparams.cpp.
     """
+
+    def loaded(archs: frozenset[str], key: str) -> int:
+        return keys.uint(key, 0) if keys.arch in archs or keys.arch not in KNOWN else 0
+
     conv, inner = keys.uint("ssm.conv_kernel", 0), keys.uint("ssm.inner_size", 0)
     state, groups = keys.uint("ssm.state_size", 0), keys.uint("ssm.group_count", 0)
-    if wkv := keys.uint("wkv.head_size", 0):
+    if wkv := loaded(WKV, "wkv.head_size"):
         return keys.uint("token_shift_count", 2) * hp.n_embd, hp.n_embd * wkv
-    if cache := keys.uint("shortconv.l_cache", 0):
-        return hp.n_embd * (cache - 1), state * inner
-    if kda := keys.uint("kda.head_dim", 0):
+    if cache := loaded(SHORT_CONV, "shortconv.l_cache"):
+        return hp.n_embd * (cache - 1), 0
+    if kda := loaded(DELTA_ATTENTION, "kda.head_dim"):
         return 3 * (conv - 1 if conv else 3) * hp.n_head[0] * kda, kda * kda * hp.n_head[0]
     n_conv = max(conv - 1, 0) * (inner + 2 * groups * state)
     if keys.arch == "minimax-01":
@@ -110,7 +117,7 @@ def lookup_state(keys: Keys, hp: Hparams) -> tuple[frozenset[int], int]:
 
     ``llama_hparams::ple_conv_state``, src/llama-hparams.cpp.
     """
-    blocks = frozenset(keys.array("ple.layers") or ())
+    blocks = frozenset((keys.array("ple.layers") or ()) if keys.arch == "qwen4exp" else ())
     if not blocks:
         return blocks, 0
     kernel, ngram = keys.required("ple.conv_kernel"), keys.required("ple.ngram_size")

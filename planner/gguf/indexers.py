@@ -83,9 +83,12 @@ def _block_pooled(keys: Keys, hp: Hparams, layers: tuple[Layer, ...]) -> Widths:
 
 
 def pool_ratios(keys: Keys, hp: Hparams) -> tuple[int, ...]:
-    """qwen4exp: cells per pool that the indexer of each block scores, 0 for blocks that attend to all cells
-    (src/models/qwen4exp.cpp)."""
+    """Cells per pool that the indexer of each block scores, 0 for blocks without one (src/models/qwen4exp.cpp,
+    glm5-next.cpp)."""
     none = (0,) * hp.n_layer_all
+    if keys.arch == "glm5-next":
+        pool = keys.uint("attention.indexer.kpool", 0)
+        return tuple(pool * full for full in _full(keys, hp)) + none[hp.n_layer :]
     return keys.per_layer("attention.compress_ratios", hp.n_layer_all) or none if keys.arch == "qwen4exp" else none
 
 

@@ -144,3 +144,25 @@ def test_a_split_that_cuts_tensors_is_counted_in_whole_layers_and_says_so() -> N
     for a, b in zip(layer.devices, row.devices, strict=True):
         assert (total(a.model), total(a.context)) == (total(b.model), total(b.context))
         assert all(t.source is Source.ASSUMED for t in (*b.model, *b.context, *b.compute))
+
+
+def test_every_device_of_a_tensor_split_runs_the_whole_graph() -> None:
+    # llama-fit-params b11549 -sm tensor, two devices: qwen3-30b-a3b Meta() 328 MiB, what one device alone has
+    alone = compute(make_settings())
+    both = compute(make_settings(devices=("CUDA0", "CUDA1"), split_mode=SplitMode.TENSOR))
+    assert both == {"CUDA0": alone["CUDA0"], "CUDA1": alone["CUDA0"], "CPU": alone["CPU"]}
+
+
+def test_without_a_cache_the_mask_is_as_wide_as_the_batch() -> None:
+    def host(arch: str, n_ctx: int) -> int:
+        model = make_model(arch=arch)
+        return total(CostModel(model, make_machine(make_gpu())).memory(make_settings(n_ctx=n_ctx)).host.compute)
+
+    assert host("llada-moe", 4096) == host("llada-moe", 65536)
+    assert host("qwen3moe", 4096) < host("qwen3moe", 65536)
+
+
+def test_an_f32_cache_is_copied_to_f16_for_flash_attention() -> None:
+    wide, narrow = (compute(make_settings(type_v=kind, n_ubatch=16))["CUDA0"] for kind in ("f32", "f16"))
+    cells, row = make_settings().n_ctx, make_model().layers[0].n_embd_v
+    assert 0.9 * 2 * cells * row <= wide - narrow <= 1.1 * 2 * cells * row

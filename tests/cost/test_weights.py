@@ -43,6 +43,15 @@ def test_a_tied_head_is_placed_twice() -> None:
     assert placed(make_model(tied=True), 0, 0) == {HOST: VOCAB + 4 * (EXPERTS + DENSE)}
 
 
+@pytest.mark.parametrize(("arch", "copies"), [("qwen3moe", 1), ("gemma4", 2)])
+def test_a_tied_head_where_the_embedding_is_is_no_copy_but_for_gemma(arch: str, copies: int) -> None:
+    # llama-fit-params b11549, gemma-4-26b-a4b: 13,969 MiB with -ngl 0, of which 2 x 396 MiB are the embedding
+    model = make_model(tied=True, arch=arch)
+    assert placed(model, 0, 0)[HOST] == copies * VOCAB + 4 * (EXPERTS + DENSE)
+    moved = placed(model, 99, 0, "CUDA0", overrides=(("token_embd", "CUDA0"),))
+    assert moved == {HOST: 0, "CUDA0": copies * VOCAB + 4 * (EXPERTS + DENSE)}
+
+
 def test_the_first_override_wins_over_the_second_and_over_n_cpu_moe() -> None:
     overrides = ((r"blk\.0\.ffn_up_exps", "CUDA0"), (r"exps", HOST))
     found = placed(make_model(), 99, 4, "CUDA0", overrides=overrides)

@@ -132,6 +132,13 @@ def test_state_sizes(keys, arch: str, values: dict[str, Any], expected: tuple[in
     assert state_sizes(made, load(made, nextn_present=False)) == expected
 
 
+def test_a_state_key_of_another_architecture_counts_for_nothing(keys) -> None:
+    # llama-fit-params b11549 on a qwen3next file that carries wkv.head_size, shortconv.l_cache and kda.head_dim
+    strange = {"wkv.head_size": 64, "shortconv.l_cache": 3, "kda.head_dim": 32}
+    made = keys("qwen3next", SSM | strange)
+    assert state_sizes(made, load(made, nextn_present=False)) == (3 * 128, 16 * 128)
+
+
 def test_lookup_state(keys) -> None:
     values = {"ple.layers": [1], "ple.conv_kernel": 4, "ple.ngram_size": 3, "hyper_connection.count": 4}
     made = keys("qwen4exp", values)
