@@ -60,12 +60,13 @@ def offload_device(settings: Settings, gpus: Mapping[str, Gpu]) -> str | None:
 
 def graph_plan(
     graph: GraphModel, table: WeightTable, layout: tuple[Span, ...], settings: Settings, gpus: Mapping[str, Gpu],
-    tool: Tool, *, draft: bool = False,
+    tool: Tool, *, draft: bool = False, whole: bool = True,
 ) -> Plan:  # fmt: skip
     """Where every block, cache and weight is, shortened to what matters.
 
     Args:
         draft: the context of multi-token prediction: its blocks only.
+        whole: as for ``GraphModel.shortened``.
     """
     devices, offload = active_devices(settings), offload_device(settings, gpus)
     places: list[tuple[int, Place]] = []
@@ -76,7 +77,7 @@ def graph_plan(
             cache = span.device if settings.kv_offload else HOST
             places.append((i, Place(span.device, cache, table.elsewhere(i, span.device, settings.n_cpu_moe))))
     output, n_layer = layout[-1].device, graph.model.n_layer
-    steps = graph.shortened(places, staged=offload is not None)
+    steps = graph.shortened(places, staged=offload is not None, whole=whole)
     return Plan(
         steps=steps,
         output=output,

@@ -114,8 +114,8 @@ class CorrectedCost(CostModel):
         extra: measured for some settings of the same model and machine, and used for all of them.
     """
 
-    def __init__(self, model: Model, machine: Machine, tool: Tool, extra: Extra) -> None:
-        super().__init__(model, machine, tool)
+    def __init__(self, model: Model, machine: Machine, tool: Tool, extra: Extra, *, whole: bool = True) -> None:
+        super().__init__(model, machine, tool, whole=whole)
         self._extra = {
             device: Term(RESIDUAL, n_bytes, Source.MEASURED, "llama-fit-params counts this much more")
             for device, n_bytes in extra

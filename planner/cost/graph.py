@@ -99,12 +99,14 @@ class GraphModel:
         self._heads = {b.layer.window: b.layer.head_k for b in self.blocks if b.layer.n_embd_k}
         self._windows = tuple(sorted({b.layer.window for b in self.blocks}))
 
-    def shortened(self, places: Sequence[tuple[int, Place]], *, staged: bool) -> tuple[tuple[int, Place], ...]:
-        """Blocks that matter: without indexers, memory repeats after the second time that two kinds of
-        blocks meet.
+    def shortened(
+        self, places: Sequence[tuple[int, Place]], *, staged: bool, whole: bool
+    ) -> tuple[tuple[int, Place], ...]:
+        """Blocks that matter: memory repeats after the second time that two kinds of blocks meet.
 
         Args:
             staged: host weights are copied to a device, so blocks whose host weights differ in size are not alike.
+            whole: keep every block of a model whose memory need not repeat (one with states or indexers).
         """
         alike: dict[object, int] = {}
         seen: dict[object, int] = {}
@@ -114,7 +116,7 @@ class GraphModel:
             sizes = self._host_sizes(i, place) if staged else ()
             step = (self._kinds[i], place, sizes)
             seen[before, step] = seen.get((before, step), 0) + 1
-            if seen[before, step] <= _REPEATS or self.traits.irregular or order >= len(places) - 2:
+            if seen[before, step] <= _REPEATS or (whole and self.traits.irregular) or order >= len(places) - 2:
                 kept.append((alike.setdefault(step, i), place))
             before = step
         return tuple(kept)

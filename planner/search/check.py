@@ -24,7 +24,7 @@ def judge(problem: Problem, rules: tuple[Rule, ...], settings: Settings, tool: T
         OptionError: settings that llama.cpp itself would refuse.
     """
     problem = replace(problem, machine=budgeted(problem.machine, problem.workload))
-    server = Evaluator(CorrectedCost(problem.model, problem.machine, Tool.SERVER, extra), problem.workload)
+    server = Evaluator(CorrectedCost(problem.model, problem.machine, Tool.SERVER, extra, whole=False), problem.workload)
     runs = Evaluator(CorrectedCost(problem.model, problem.machine, tool, extra), problem.workload)
     chosen = runs.candidate(settings, search(problem, rules, server).draft.reserve)
     refusal = None
@@ -50,7 +50,7 @@ def stopped(plan: Plan, rules: tuple[Rule, ...], reasons: tuple[str, ...]) -> Pl
         return replace(plan, refusal=replace(plan.refusal, reason=f"{reason}; {plan.refusal.reason}"))
     problem = Problem(plan.machine, plan.model, plan.workload)
     extra = plan.oracle.reserved if plan.oracle else ()
-    server = Evaluator(CorrectedCost(plan.model, plan.machine, Tool.SERVER, extra), plan.workload)
+    server = Evaluator(CorrectedCost(plan.model, plan.machine, Tool.SERVER, extra, whole=False), plan.workload)
     nearest = _nearest(problem, rules, server, plan.chosen.settings)
     return replace(plan, refusal=Refusal((), nearest, reason))
 

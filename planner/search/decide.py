@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
-from planner.cost.confirm import CorrectedCost, Extra
+from planner.cost.confirm import CorrectedCost, Extra, larger
 from planner.cost.evaluate import Evaluator, budgeted
 from planner.cost.rates import assumed_rates, rates_of
 from planner.errors import PolicyError
 from planner.plans.decision import Decision
+from planner.plans.memory import total
 from planner.plans.plan import Candidate, Caution, Plan, Verdict
 from planner.plans.rule import Problem, Rule
 from planner.plans.settings import Tool
 from planner.search.engine import Search, search
 from planner.search.exchange import exchange
 from planner.search.refusal import closest, refuse
+
+ATTEMPTS: Final = 2
+"""Searches that leave repeated blocks out before one draws them all."""
 
 
 def plan(problem: Problem, rules: tuple[Rule, ...], extra: Extra = ()) -> Plan:
@@ -28,9 +33,7 @@ def plan(problem: Problem, rules: tuple[Rule, ...], extra: Extra = ()) -> Plan:
         OptionError: a pin that is not a setting.
     """
     problem = replace(problem, machine=budgeted(problem.machine, problem.workload))
-    evaluator = Evaluator(CorrectedCost(problem.model, problem.machine, Tool.SERVER, extra), problem.workload)
-    searched = search(problem, rules, evaluator)
-    found = searched.best()
+    searched, found = _settled(problem, rules, extra)
     chosen = found or closest(searched)
     return Plan(
         machine=problem.machine,
@@ -40,8 +43,38 @@ def plan(problem: Problem, rules: tuple[Rule, ...], extra: Extra = ()) -> Plan:
         decisions=_explained(searched, rules, chosen) if found else (),
         exchange=exchange(searched, chosen) if found else (),
         cautions=searched.draft.cautions + cautions(problem, chosen),
-        refusal=None if found else refuse(problem, rules, evaluator, chosen),
+        refusal=None if found else refuse(problem, rules, searched.evaluator, chosen),
     )
+
+
+def _settled(problem: Problem, rules: tuple[Rule, ...], extra: Extra) -> tuple[Search, Candidate | None]:
+    """The search, and the best it finds, priced with every block drawn.
+
+    The search itself draws repeated blocks once. Where the whole graph needs more than fits, what it needs more is
+    set aside and the search repeated.
+    """
+    padding: Extra = ()
+    for last in (False,) * ATTEMPTS + (True,):
+        counted = extra if last else larger(extra, padding)
+        cost = CorrectedCost(problem.model, problem.machine, Tool.SERVER, counted, whole=last)
+        searched = search(problem, rules, Evaluator(cost, problem.workload))
+        found = searched.best()
+        if found is None or not cost.is_rough:
+            break
+        exact = Evaluator(CorrectedCost(problem.model, problem.machine, Tool.SERVER, extra), problem.workload)
+        whole = exact.candidate(found.settings, searched.draft.reserve)
+        if whole.runs:
+            return searched, whole
+        padding = _beyond(whole, found, extra)
+    return searched, found
+
+
+def _beyond(whole: Candidate, rough: Candidate, extra: Extra) -> Extra:
+    """Bytes per device that the whole graph needs more, what the engine is known to need included."""
+    known = dict(extra)
+    pairs = zip(whole.memory.devices, rough.memory.devices, strict=True)
+    more = ((w.id, total(w.compute) - total(r.compute)) for w, r in pairs)
+    return tuple((device, known.get(device, 0) + n_bytes) for device, n_bytes in more if n_bytes > 0)
 
 
 def _explained(searched: Search, rules: tuple[Rule, ...], chosen: Candidate) -> tuple[Decision, ...]:

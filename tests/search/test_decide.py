@@ -1,18 +1,24 @@
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from planner.cost.model import CostModel
 from planner.errors import OptionError, PolicyError
 from planner.facts.machine import Os, Overflow, Ram
 from planner.facts.reading import Source
+from planner.facts.workload import Workload
+from planner.gguf.analyze import analyze
 from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
+from planner.plans.memory import total
 from planner.plans.plan import Verdict
-from planner.plans.rule import Proposal, Rule
+from planner.plans.rule import Problem, Proposal, Rule
 from planner.plans.settings import Tool
 from planner.search import judge, plan
 from planner.units import GIB
 from policies import RULES
-from tests.policies.problems import big_model, card, decision, machine, problem, solved
+from tests.policies.problems import big_model, card, decision, machine, problem, solved, windows
 
 
 def test_the_same_problem_gives_the_same_plan() -> None:
@@ -133,3 +139,12 @@ def test_ram_that_is_not_known_to_be_free_is_taken_as_its_total() -> None:
 def test_a_card_on_windows_without_a_driver_model_counts_as_wddm() -> None:
     result = solved(machine(card(6), os=Os.WINDOWS), headroom_bytes=0)
     assert result.chosen.memory.devices[0].headroom_bytes >= GIB
+
+
+def test_a_plan_stands_on_its_whole_graph(zoo: Callable[[str], Path]) -> None:
+    """The search leaves repeated blocks out; what it answers is priced with all of them."""
+    model = analyze(str(zoo("deepseek-v3.2")))
+    found = plan(Problem(windows(card(15)), model, Workload(n_ctx=16384)), RULES)
+    whole = CostModel(model, found.machine).memory(found.chosen.settings)
+    assert [total(d.compute) for d in found.chosen.memory.devices] == [total(d.compute) for d in whole.devices]
+    assert not found.chosen.shortfalls
