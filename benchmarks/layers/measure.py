@@ -66,7 +66,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--prompt", type=int, default=64)
-    parser.add_argument("--rpc", default="", help="HOST:PORT: time the device RPC0 instead of the CPU")
+    parser.add_argument("--rpc", default="", help="HOST:PORT of a server, which is the device RPC0")
+    parser.add_argument("--device", default=bench_engine.CPU, help="CPU, RPC0, CUDA0, …")
     options = parser.parse_args()
     host = LocalHost()
     rpc = (options.rpc,) if options.rpc else ()
@@ -74,7 +75,7 @@ def main() -> None:
     bench = bench_engine.find(host, place, rpc) if place else "no llama.cpp"
     if isinstance(bench, str):
         raise SystemExit(bench)
-    where = Placement("RPC0" if rpc else bench_engine.CPU)
+    where = Placement(options.device)
     for path in options.models:
         model = analyze(path)
         active = [Active(b.dense_bytes, round(b.expert_bytes * b.used)) for b in blocks_of(model)]
