@@ -25,9 +25,11 @@ from emit.json_plan_shape import (
     SettingsV1,
     ShortfallV1,
     SpeedV1,
+    VerifiedBeforeV1,
     WorkloadV1,
 )
 from planner.facts.model import Model
+from planner.facts.observed import Verified
 from planner.plans.decision import Decision
 from planner.plans.memory import DeviceMemory, HostMemory, total
 from planner.plans.oracle import Oracle
@@ -47,7 +49,7 @@ def plan_shape(plan: Plan) -> PlanV1:
         verdict=plan.verdict,
         model=ModelV1(**{name: getattr(model, name) for name in ModelV1.model_fields}),
         workload=WorkloadV1(**{name: getattr(work, name) for name in WorkloadV1.model_fields}),
-        settings=_settings(plan.chosen.settings, model),
+        settings=settings_shape(plan.chosen.settings, model),
         argv=argv.argv(plan),
         memory=MemoryV1(
             devices=tuple(map(_device, plan.chosen.memory.devices)),
@@ -60,6 +62,7 @@ def plan_shape(plan: Plan) -> PlanV1:
         warnings=tuple(CautionV1(code=item.code, message=item.message) for item in argv.cautions(plan)),
         refusal=_refusal(plan.refusal, model) if plan.refusal else None,
         lint=None if plan.lint is None else tuple(map(_lint, plan.lint)),
+        verified=verified_shape(plan.verified) if plan.verified else None,
     )
 
 
@@ -80,7 +83,18 @@ def compute_devices(settings: Settings, model: Model) -> tuple[str, str]:
     return prefill, first if settings.moe_cache_mib else "CPU"
 
 
-def _settings(settings: Settings, model: Model) -> SettingsV1:
+def verified_shape(verified: Verified) -> VerifiedBeforeV1:
+    """What verified runs teach, in its JSON shape."""
+    same = set(VerifiedBeforeV1.model_fields) - {"extra_bytes", "kept"}
+    return VerifiedBeforeV1(
+        extra_bytes=dict(verified.extra),
+        kept=dict(verified.kept),
+        **{name: getattr(verified, name) for name in same},
+    )
+
+
+def settings_shape(settings: Settings, model: Model) -> SettingsV1:
+    """Settings in their JSON shape."""
     prefill, decode = compute_devices(settings, model)
     same = set(SettingsV1.model_fields) - {"override_tensor", "prefill_device", "decode_device"}
     return SettingsV1(
@@ -174,7 +188,7 @@ def _decision(item: Decision, printed: str | None) -> DecisionV1:
 def _refusal(refusal: Refusal, model: Model) -> RefusalV1:
     return RefusalV1(
         shortfalls=tuple(map(_shortfall, refusal.shortfalls)),
-        nearest=_settings(refusal.nearest.settings, model) if refusal.nearest else None,
+        nearest=settings_shape(refusal.nearest.settings, model) if refusal.nearest else None,
     )
 
 

@@ -194,6 +194,18 @@ class LintV1(Shape):
     fix: Text
 
 
+class VerifiedBeforeV1(Shape):
+    when: Text = Field(description="Local date of the last verified run, YYYY-MM-DD.")
+    exact: bool = Field(description="True if this model and workload were verified, not only its family of models.")
+    runs: int
+    devices: tuple[Text, ...] = Field(description="The ratios hold for settings on these devices.")
+    decode_ratio: Number = Field(description="Observed over raw predicted rate, within bounds; null if never seen.")
+    prefill_ratio: Number
+    bounded: bool
+    extra_bytes: dict[str, Bytes] = Field(description="Per device, needed beyond the prediction.")
+    kept: dict[str, Text] = Field(description="Settings that differ from the planner's own choice.")
+
+
 class PlanV1(Shape):
     """A plan, or the same for a user's own flags (then with ``source`` and ``lint``)."""
 
@@ -211,3 +223,6 @@ class PlanV1(Shape):
     warnings: tuple[CautionV1, ...]
     refusal: RefusalV1 | None
     lint: tuple[LintV1, ...] | None = None
+    verified: VerifiedBeforeV1 | None = Field(
+        default=None, description="What earlier verified runs taught this plan; left out without any."
+    )

@@ -11,8 +11,11 @@ from typing import Any
 from emit.json_model import ModelDetailV1, model_shape
 from emit.json_plan import plan_shape
 from emit.json_plan_shape import PlanV1, Shape
+from emit.json_verified import verification_shape
+from emit.json_verified_shape import VerifiedV1
 from planner.facts.model import Model
 from planner.plans.plan import Plan
+from planner.plans.verified import Verification
 
 
 def plan_json(plan: Plan) -> str:
@@ -21,8 +24,18 @@ def plan_json(plan: Plan) -> str:
     Raises:
         EngineError: this llama.cpp cannot do what the settings ask.
     """
-    optional = set() if plan.lint is not None else {"source", "lint"}
-    return _text(plan_shape(plan), optional)
+    return _text(plan_shape(plan), _left_out(plan))
+
+
+def verified_json(found: Verification) -> str:
+    """``moeplan.verified/1``, ending with a newline. Raises as ``plan_json`` does."""
+    return _text(verification_shape(found), {"plan": _left_out(found.plan)})
+
+
+def _left_out(plan: Plan) -> set[str]:
+    """Optional keys that a plan does not have."""
+    out = set() if plan.lint is not None else {"source", "lint"}
+    return out if plan.verified is not None else out | {"verified"}
 
 
 def model_json(model: Model) -> str:
@@ -32,7 +45,11 @@ def model_json(model: Model) -> str:
 
 def schemas() -> dict[str, dict[str, Any]]:
     """JSON Schemas by schema name, as shipped in ``docs/schema``."""
-    shapes: dict[str, type[Shape]] = {"moeplan.plan/1": PlanV1, "moeplan.model/1": ModelDetailV1}
+    shapes: dict[str, type[Shape]] = {
+        "moeplan.plan/1": PlanV1,
+        "moeplan.model/1": ModelDetailV1,
+        "moeplan.verified/1": VerifiedV1,
+    }
     return {
         name: {"$schema": "https://json-schema.org/draft/2020-12/schema"}
         | shape.model_json_schema(by_alias=True)
@@ -46,7 +63,7 @@ def schema_text(schema: dict[str, Any]) -> str:
     return json.dumps(schema, indent=2) + "\n"
 
 
-def _text(shape: Shape, leave_out: set[str]) -> str:
+def _text(shape: Shape, leave_out: Any) -> str:
     data = shape.model_dump(mode="json", by_alias=True, exclude=leave_out)
     text = json.dumps(data, indent=2, ensure_ascii=True, allow_nan=False)
     return text.replace("\x7f", "\\u007f") + "\n"

@@ -12,12 +12,12 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import IO, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from planner.facts.machine import Os
+from probes.commands import Reader, Started
 
 MAX_TEXT: Final = 4 << 20
-MAX_OUTPUT: Final = 1 << 20
 STALE_S: Final = 60.0
 _KERNEL: Final = ("/proc/", "/sys/", "/dev/")
 _SYSTEMS: Final = {"win32": Os.WINDOWS, "darwin": Os.MACOS}
@@ -79,6 +79,9 @@ class Host(Protocol):
 
     def run_script(self, script: str, arguments: tuple[str, ...], timeout_s: float) -> CompletedRun:
         """Run ``probes/<script>`` in an isolated Python that ends with us, even if we are killed."""
+
+    def start(self, argv: tuple[str, ...], env: Mapping[str, str] | None = None) -> Started | str:
+        """Start a command in a process group of its own, without a shell; or why it did not start."""
 
     def cached(self, key: str) -> str | None:
         """Text kept from an earlier run under this key; None if there is none."""
@@ -171,6 +174,9 @@ class LocalHost:
     def run(self, argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str] | None = None) -> CompletedRun:
         return _run(argv, timeout_s, {**os.environ, **(env or {})})
 
+    def start(self, argv: tuple[str, ...], env: Mapping[str, str] | None = None) -> Started | str:
+        return _start(argv, {**os.environ, **(env or {})})
+
     def run_script(self, script: str, arguments: tuple[str, ...], timeout_s: float) -> CompletedRun:
         folder = os.path.dirname(os.path.abspath(__file__))
         leash, path = os.path.join(folder, "leash.py"), os.path.join(folder, script)
@@ -227,18 +233,15 @@ def _run(argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str], *, lea
     """``leashed``: standard input is a pipe that we hold open and that ends when we do."""
     import subprocess
 
-    group: dict[str, Any] = {"start_new_session": True}
-    if sys.platform == "win32":
-        group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     try:
         source = pipe if leashed else null
-        process = subprocess.Popen(argv, stdin=source, stdout=pipe, stderr=pipe, env=env, shell=False, **group)
+        process = subprocess.Popen(argv, stdin=source, stdout=pipe, stderr=pipe, env=env, shell=False, **_group())
     except (OSError, ValueError) as e:
         return CompletedRun(None, problem=f"could not start: {getattr(e, 'strerror', None) or e}")
     problem = ""
     try:
-        readers = [_Reader(process.stdout), _Reader(process.stderr)]
+        readers = [Reader(process.stdout), Reader(process.stderr)]
         process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         problem = f"did not end within {timeout_s:g} s"
@@ -250,6 +253,31 @@ def _run(argv: tuple[str, ...], timeout_s: float, env: Mapping[str, str], *, lea
             process.stdin.close()
     stdout, stderr = (reader.text() for reader in readers)
     return CompletedRun(None if problem else process.returncode, stdout, stderr, problem)
+
+
+def _group() -> dict[str, Any]:
+    """Arguments that put a command into a group of its own: what the terminal sends does not reach it."""
+    if sys.platform == "win32":
+        import subprocess
+
+        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
+    return {"start_new_session": True}
+
+
+def _start(argv: tuple[str, ...], env: Mapping[str, str]) -> Started | str:
+    import subprocess
+
+    class Running(subprocess.Popen[bytes]):
+        def end(self) -> int:
+            _end_group(self.pid)
+            self.kill()
+            return self.wait()
+
+    pipe, out = subprocess.PIPE, subprocess.STDOUT
+    try:
+        return Running(argv, stdin=pipe, stdout=pipe, stderr=out, env=env, shell=False, **_group())
+    except (OSError, ValueError) as e:
+        return f"could not start: {getattr(e, 'strerror', None) or e}"
 
 
 def _end_group(pid: int) -> None:
@@ -264,23 +292,3 @@ def _end_group(pid: int) -> None:
 
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-
-
-class _Reader:
-    """Drains one pipe so that the command never blocks; keeps the first ``MAX_OUTPUT`` bytes."""
-
-    def __init__(self, pipe: IO[bytes] | None) -> None:
-        import threading
-
-        self._pipe = pipe
-        self._kept = bytearray()
-        self._thread = threading.Thread(target=self._drain, daemon=True)
-        self._thread.start()
-
-    def _drain(self) -> None:
-        while self._pipe is not None and (chunk := self._pipe.read1(1 << 16)):  # type: ignore[attr-defined]
-            self._kept += chunk[: MAX_OUTPUT - len(self._kept)]
-
-    def text(self) -> str:
-        self._thread.join(timeout=1.0)
-        return bytes(self._kept).decode("utf-8", "replace")

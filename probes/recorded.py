@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.facts.machine import Os
+from probes.commands import Started
 from probes.host import CompletedRun
 
 
@@ -86,6 +87,9 @@ class RecordedHost:
 
     def run_script(self, script: str, arguments: tuple[str, ...], timeout_s: float) -> CompletedRun:
         return self._runs.get((script, *arguments), CompletedRun(None, problem="not recorded"))
+
+    def start(self, argv: tuple[str, ...], env: Mapping[str, str] | None = None) -> Started | str:
+        return "not recorded"
 
     def cached(self, key: str) -> str | None:
         return self._kept.get(key)

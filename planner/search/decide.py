@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.cost.confirm import CorrectedCost, Extra
+from planner.cost.confirm import CorrectedCost, Extra, larger
 from planner.cost.evaluate import Evaluator, budgeted
 from planner.cost.rates import assumed_rates, rates_of
-from planner.errors import PolicyError
-from planner.plans.decision import Decision
+from planner.errors import OptionError, PolicyError
+from planner.plans.decision import Confidence, Decision
 from planner.plans.plan import Candidate, Caution, Plan, Verdict
 from planner.plans.rule import Problem, Rule
 from planner.plans.settings import Tool
 from planner.search.engine import Search, search
 from planner.search.exchange import exchange
+from planner.search.pins import with_values
 from planner.search.refusal import closest, refuse
 
 
@@ -28,31 +29,64 @@ def plan(problem: Problem, rules: tuple[Rule, ...], extra: Extra = ()) -> Plan:
         OptionError: a pin that is not a setting.
     """
     problem = replace(problem, machine=budgeted(problem.machine, problem.workload))
-    evaluator = Evaluator(CorrectedCost(problem.model, problem.machine, Tool.SERVER, extra), problem.workload)
+    evaluator = evaluator_of(problem, Tool.SERVER, extra)
     searched = search(problem, rules, evaluator)
     found = searched.best()
+    kept = _verified(searched, found) if found else None
+    found = kept or found
     chosen = found or closest(searched)
     return Plan(
         machine=problem.machine,
         model=problem.model,
         workload=problem.workload,
         chosen=chosen,
-        decisions=_explained(searched, rules, chosen) if found else (),
+        decisions=_explained(searched, rules, chosen, adopted=kept is not None) if found else (),
         exchange=exchange(searched, chosen) if found else (),
         cautions=searched.draft.cautions + cautions(problem, chosen),
         refusal=None if found else refuse(problem, rules, evaluator, chosen),
+        verified=problem.verified,
     )
 
 
-def _explained(searched: Search, rules: tuple[Rule, ...], chosen: Candidate) -> tuple[Decision, ...]:
-    """Every rule's second half, checked against what was really chosen; a pin speaks for itself."""
+def evaluator_of(problem: Problem, tool: Tool, extra: Extra) -> Evaluator:
+    """Prices for a problem: with what the engine is known to need, and with what verified runs have taught."""
+    verified = problem.verified
+    more = larger(extra, verified.extra) if verified else extra
+    cost = CorrectedCost(problem.model, problem.machine, tool, more)
+    return Evaluator(cost, problem.workload, verified=verified)
+
+
+def _verified(searched: Search, found: Candidate) -> Candidate | None:
+    """The settings that this very question was verified with, if they still run as well as the choice does."""
+    known = searched.problem.verified
+    kept = known.kept if known is not None else ()
+    kept = tuple((name, text) for name, text in kept if searched.problem.pin(name) is None)
+    if not kept:
+        return None
+    try:
+        candidate = searched.evaluate(with_values(found.settings, kept))
+    except OptionError:
+        return None  # kept by another version of moeplan
+    return candidate if candidate.runs and candidate.verdict is found.verdict else None
+
+
+def _explained(searched: Search, rules: tuple[Rule, ...], chosen: Candidate, *, adopted: bool) -> tuple[Decision, ...]:
+    """Every rule's second half, checked against what was really chosen; a pin and a trial speak for themselves."""
     problem, pins = searched.problem, dict(searched.problem.workload.pins)
+    known = problem.verified
+    kept = dict(known.kept) if known and adopted else {}
     decisions: list[Decision] = []
     for rule in rules:
         for decision in rule.explain(problem, searched.draft, chosen, searched.evaluate):
             _check(rule, decision, chosen)
             if decision.setting in pins:
                 decision = replace(decision, headline=f"pinned by you; the rule says: {decision.headline}")
+            elif known and decision.setting in kept:
+                decision = replace(
+                    decision,
+                    headline=f"so verified on {known.when}; the rule says: {decision.headline}",
+                    confidence=Confidence.MEASURED,
+                )
             decisions.append(decision)
     return tuple(decisions)
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from probes.host import MAX_OUTPUT, LocalHost
+from probes.commands import MAX_OUTPUT
+from probes.host import LocalHost
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals are POSIX")
 

@@ -1,0 +1,41 @@
+"""Prices around a finished plan: what its neighbours would need and how fast they would be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from planner.cost.evaluate import Evaluator, Reserve
+from planner.cost.split import balanced_split
+from planner.plans.plan import Candidate, Plan
+from planner.plans.rule import Problem, Rule
+from planner.plans.settings import Settings, Tool
+from planner.search.decide import evaluator_of
+from planner.search.engine import search
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """Memory and speed of any settings, under the headroom that the rules demand for the plan's problem."""
+
+    problem: Problem
+    evaluator: Evaluator
+    reserve: Reserve
+
+    def candidate(self, settings: Settings) -> Candidate:
+        """Settings under the plan's workload; several devices get their balanced split unless it is pinned."""
+        if len(settings.devices) > 1 and self.problem.pin("tensor_split") is None:
+            split = balanced_split(self.evaluator, settings, self.reserve)
+            settings = replace(settings, tensor_split=split)
+        return self.evaluator.candidate(settings, self.reserve)
+
+    def at(self, settings: Settings, prompt_tokens: int, answer_tokens: int) -> Candidate:
+        """The same settings for another prompt and answer."""
+        work = replace(self.problem.workload, prompt_tokens=max(prompt_tokens, 1), answer_tokens=max(answer_tokens, 1))
+        return self.evaluator.under(work).candidate(settings, self.reserve)
+
+
+def pricing(plan: Plan, rules: tuple[Rule, ...]) -> Pricing:
+    """Prices for a plan's own problem, with what the engine said it needs beyond the prediction."""
+    problem = Problem(plan.machine, plan.model, plan.workload, plan.verified)
+    evaluator = evaluator_of(problem, Tool.SERVER, plan.oracle.reserved if plan.oracle else ())
+    return Pricing(problem, evaluator, search(problem, rules, evaluator).draft.reserve)
