@@ -35,6 +35,10 @@ class Cause:
     lines: tuple[str, ...] = ()
 
 
+_FROM_OUTSIDE: Final = tuple(
+    -getattr(signal, name) for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)
+)
+_BUS: Final = -getattr(signal, "SIGBUS", 0) or None
 _PINNED: Final = "page-locked memory could not be taken ({})"
 _UNREADABLE: Final = r"invalid magic|failed to open GGUF|failed to read .*tensor|model is corrupted"
 _SIGNS: Final = (
@@ -67,23 +71,23 @@ def cause(status: int | None, lines: tuple[str, ...], *, oom_kills: int = 0) -> 
     """
     shown = meaningful(lines)
     text = "\n".join(lines[-400:])
+    if status in _FROM_OUTSIDE:
+        if oom_kills and status == _FROM_OUTSIDE[0]:
+            return Cause(Kind.MEMORY, "the kernel killed it because memory ran out", shown)
+        return Cause(Kind.KILLED, f"it was ended from outside by {_name(-(status or 0))}", shown)
+    if status == _BUS:
+        return Cause(Kind.FILE, "the mapped model file was cut short or replaced while it was read (SIGBUS)", shown)
     for kind, pattern, words in _SIGNS:
         if found := re.search(pattern, text):
             return Cause(kind, words.format(clean(found[1], 80)) if found.groups() else words, shown)
-    if status == -signal.SIGBUS:
-        return Cause(Kind.FILE, "the mapped model file was cut short or replaced while it was read (SIGBUS)", shown)
-    if status == -signal.SIGKILL and oom_kills:
-        return Cause(Kind.MEMORY, "the kernel killed it because memory ran out", shown)
     if status is not None and status < 0:
-        return Cause(Kind.KILLED, f"it was ended by {_name(-status)} from outside", shown)
+        return Cause(Kind.OTHER, f"it crashed ({_name(-status)})", shown)
     if status is None:
         return Cause(Kind.OTHER, "it does not answer", shown)
     return Cause(Kind.OTHER, f"it ended with status {status}", shown)
 
 
 def _name(number: int) -> str:
-    if number in (signal.SIGSEGV, signal.SIGABRT, signal.SIGILL, signal.SIGFPE):
-        return f"a crash ({signal.Signals(number).name})"
     try:
         return signal.Signals(number).name
     except ValueError:

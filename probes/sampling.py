@@ -95,7 +95,7 @@ def major_faults(host: Host, pid: int) -> int | None:
 
 
 def oom_kills(host: Host) -> int:
-    """Processes the kernel has killed for memory since it started: ``oom_kill`` of ``/proc/vmstat`` and of our group."""
+    """Processes the kernel has killed for memory since it started: ``oom_kill`` of ``/proc/vmstat`` and our group."""
     text = host.read_text("/proc/vmstat") or ""
     group = host.read_text("/sys/fs/cgroup/memory.events") or ""
     lines = [line.split() for line in (*text.splitlines(), *group.splitlines())]

@@ -72,8 +72,8 @@ class Engine:
             yield start + len(part)
 
     def _decode(self, part: list[int]) -> None:
-        batch = self._lc.llama_batch_get_one((self._lc.llama_token * len(part))(*part), len(part))
-        if self._lc.llama_decode(self._context, batch):
+        ids = (self._lc.llama_token * len(part))(*part)  # the batch only points to them
+        if self._lc.llama_decode(self._context, self._lc.llama_batch_get_one(ids, len(part))):
             raise SystemExit("decode failed")
         self._lc.llama_synchronize(self._context)
 

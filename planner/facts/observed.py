@@ -90,6 +90,7 @@ class Placement:
     Args:
         n_ctx: of one slot.
         offloaded: ``(layers on devices, all layers)``; None if it did not say.
+        unpinned_bytes: host memory that could not be page-locked; None if all could, or it did not say.
     """
 
     buffers: tuple[Buffer, ...] = ()
@@ -97,6 +98,7 @@ class Placement:
     n_ctx: int | None = None
     n_slots: int | None = None
     offloaded: tuple[int, int] | None = None
+    unpinned_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

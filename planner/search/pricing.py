@@ -35,7 +35,12 @@ class Pricing:
 
 
 def pricing(plan: Plan, rules: tuple[Rule, ...]) -> Pricing:
-    """Prices for a plan's own problem, with what the engine said it needs beyond the prediction."""
+    """Prices for a plan's own problem, with what the engine said it needs beyond the prediction.
+
+    The embedded engine sizes its outputs for a whole batch, as llama-completion does.
+    """
+    engine = plan.machine.engine
+    tool = Tool.COMPLETION if engine is not None and engine.kind == "llama-cpp-python" else Tool.SERVER
     problem = Problem(plan.machine, plan.model, plan.workload, plan.verified)
-    evaluator = evaluator_of(problem, Tool.SERVER, plan.oracle.reserved if plan.oracle else ())
+    evaluator = evaluator_of(problem, tool, plan.oracle.reserved if plan.oracle else ())
     return Pricing(problem, evaluator, search(problem, rules, evaluator).draft.reserve)

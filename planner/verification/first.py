@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from planner import units
 from planner.verification.texts import PROSE, QUESTION
 from planner.verify.blocks import TOKENS
 
@@ -84,7 +85,16 @@ def look(live: Live, pricing: Pricing, prompt: str | None, budget_s: float, list
     live.watch.sampler.take()
     measured = long or first
     predicted = pricing.at(live.candidate.settings, measured.prompt_n, measured.predicted_n)
-    return Seen(first, long, predicted, live.session.placement(), prose, (note,) if note else ())
+    placement = live.session.placement()
+    notes = (note, _unpinned(placement))
+    return Seen(first, long, predicted, placement, prose, tuple(text for text in notes if text))
+
+
+def _unpinned(placement: Placement) -> str:
+    n_bytes = placement.unpinned_bytes
+    if n_bytes is None:
+        return ""
+    return f"{units.mib(n_bytes)} of experts could not be page-locked: the GPU copies them at the pageable rate"
 
 
 def room(live: Live) -> int:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST_STEPS: Final = 6
 """Steps back before a plan counts as not running here."""
+BUSY: Final = 0.25
+"""Share of the CPUs that others may take before a speed is no measure of the machine."""
 SHARES: Final = 3
 """A trial may take its part of what is left as if so many were to come, so that one cannot eat the budget."""
 
@@ -97,8 +99,12 @@ class _Verifier:
     ) -> None:
         self._host, self._plan, self._pricing, self._options = host, plan, pricing, options
         self._listener, self._engine, self._state = listener, engine, _State()
+        self._busy = 0.0
 
     def run(self) -> Verification:
+        from probes.sampling import busy_share
+
+        self._busy = busy_share(self._host) or 0.0
         end = self._host.clock() + self._options.budget_s
         current = self._plan.chosen
         while True:
@@ -112,7 +118,11 @@ class _Verifier:
         live = self._engine.live()
         assert live is not None
         base = self._base(live, seen)
-        report = outcome.Report(self._plan, self._pricing, self._engine.name, live, seen)
+        quiet = self._busy <= BUSY
+        if not quiet:
+            busy = f"{self._busy:.0%} of the CPUs were busy before: the speed seen here is not learned"
+            self._state.notes.append(busy)
+        report = outcome.Report(self._plan, self._engine.name, live, seen, quiet)
         try:
             kept = self._trials(base, end)
             if self._options.serve:

@@ -68,8 +68,12 @@ def _bounded(machine: Machine, extra: dict[str, int]) -> tuple[tuple[str, int], 
     return tuple((device, min(n, most[device])) for device, n in extra.items() if device in most)
 
 
-def learn(host: Host, plan: Plan, kept: Candidate, compared: tuple[Compared, ...]) -> Verified:
-    """Keep a run, and say what the next plan takes from it and from those before."""
+def learn(host: Host, plan: Plan, kept: Candidate, compared: tuple[Compared, ...], *, speeds: bool) -> Verified:
+    """Keep a run, and say what the next plan takes from it and from those before.
+
+    Args:
+        speeds: False leaves the rates out, as those of a busy machine.
+    """
     from probes import verified_store
 
     before, devices = plan.verified, kept.settings.devices
@@ -78,8 +82,8 @@ def learn(host: Host, plan: Plan, kept: Candidate, compared: tuple[Compared, ...
         when=strftime("%Y-%m-%d"),
         question=question(plan.model, plan.workload),
         devices=devices,
-        decode=run_ratio(compared, "decode", applied.decode_ratio if applied else None),
-        prefill=run_ratio(compared, "prefill", applied.prefill_ratio if applied else None),
+        decode=run_ratio(compared, "decode", applied.decode_ratio if applied else None) if speeds else None,
+        prefill=run_ratio(compared, "prefill", applied.prefill_ratio if applied else None) if speeds else None,
         extra=extra(compared, devices),
         kept=_kept(plan, kept),
     )

@@ -14,7 +14,6 @@ from planner.verify.learn import changed
 
 if TYPE_CHECKING:
     from planner.plans.plan import Candidate, Plan
-    from planner.search import Pricing
     from planner.verification.engine import Live, Trouble
     from planner.verification.first import Seen
     from probes.host import Host
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is known after the first look at the settings that held."""
+    """What is known after the first look at the settings that held; ``quiet``: nobody else used the machine."""
 
     plan: Plan
-    pricing: Pricing
     engine: str
     live: Live
     seen: Seen
+    quiet: bool
 
     def made(
         self,
@@ -48,7 +47,7 @@ class Report:
             *compare.peaks(seen.predicted, samples),
         )
         finding, reason = _finding(compared)
-        learned = learn(host, self.plan, kept, compared)
+        learned = learn(host, self.plan, kept, compared, speeds=self.quiet)
         faults = [s.major_faults for s in samples if s.major_faults is not None]
         return Verification(
             plan=with_kept(self.plan, kept, trials, steps),
