@@ -9,11 +9,10 @@ from typing import Any, Final
 from planner.plans.plan import Candidate
 from planner.plans.rule import Problem
 from planner.plans.settings import LoadMode, Settings
-from planner.units import MIB
 
 LEAST_UBATCH: Final = 64
-LEAST_STEP: Final = 64 * MIB
-"""A step must free this much of a device or of RAM, or it changes nothing."""
+LEAST_STEP: Final = 0.01
+"""A step must free this share of what the plan takes, or it changes nothing."""
 
 Changes = tuple[tuple[str, Any], ...]
 
@@ -59,5 +58,6 @@ def _asks_less(found: Candidate, current: Candidate) -> bool:
     after = {device.id: device.predicted_bytes for device in found.memory.devices}
     if before:
         saved = [before[device] - after.get(device, 0) for device in before]
-        return min(saved) >= 0 and max(saved) >= LEAST_STEP
-    return current.memory.host.unevictable_bytes - found.memory.host.unevictable_bytes >= LEAST_STEP
+        return min(saved) >= 0 and max(saved) >= LEAST_STEP * max(before.values())
+    needed = current.memory.host.unevictable_bytes
+    return needed - found.memory.host.unevictable_bytes >= LEAST_STEP * max(needed, 1)

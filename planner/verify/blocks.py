@@ -22,8 +22,8 @@ FEWEST: Final = 4
 """Pairs before anything is decided."""
 MOST: Final = 8
 """Pairs after which an open question stays as it was."""
-_T: Final = {3: 2.35, 4: 2.13, 5: 2.02, 6: 1.94, 7: 1.90}
-"""Student's t, 95 % one-sided, by degrees of freedom: "about two" standard errors of a few pairs."""
+_T: Final = {3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}
+"""Student's t, 95 %, by degrees of freedom: what two standard errors are for a few pairs."""
 
 
 class Arm(StrEnum):
@@ -70,7 +70,7 @@ def judged(costs: tuple[tuple[float, float], ...]) -> Judged:
     gain = 1.0 - exp(-mean)
     if len(logs) < 2:
         return Judged(Ruling.MORE, gain, None, len(logs))
-    error = _T.get(len(logs) - 1, 2.0) * stdev(logs) / sqrt(len(logs))
+    error = _T[min(max(len(logs) - 1, 3), 7)] * stdev(logs) / sqrt(len(logs))
     if len(logs) < FEWEST:
         ruling = Ruling.MORE
     elif mean > error and gain > LEAST:

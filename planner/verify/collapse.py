@@ -32,6 +32,8 @@ PATIENCE_S: Final = 10.0
 LOOK_S: Final = 5.0
 FAULTS_PER_S: Final = 200.0
 """Major faults that mean paging; each reads at least 4 KiB and stalls a thread."""
+FILLING_BPS: Final = 16 * units.MIB
+"""Growth of resident memory that says a file is still being read for the first time."""
 SHARED_BYTES: Final = 256 * units.MIB
 """Growth of what a driver keeps in host memory for a device."""
 
@@ -118,12 +120,21 @@ def _pressed(expected: Expected, samples: tuple[Sample, ...]) -> str:
         shared = [gpu.shared_bytes for gpu in mine if gpu.shared_bytes is not None]
         if shared and shared[-1] - shared[0] > SHARED_BYTES:
             return f"{card.id} has spilled {units.mib(shared[-1] - shared[0])} into host memory"
-    faults = [(s.at_s, s.major_faults) for s in samples if s.major_faults is not None]
-    if len(faults) >= 2:
-        (start, before), (end, after) = faults[-2], faults[-1]
-        if end > start and (after - before) / (end - start) > FAULTS_PER_S:
-            return f"{(after - before) / (end - start):,.0f} pages per second come from the disk"
-    return ""
+    return _paged(samples)
+
+
+def _paged(samples: tuple[Sample, ...]) -> str:
+    """Reads from the disk that bring nothing new: while resident memory grows, a mapped file is touched at first."""
+    known = [s for s in samples if s.major_faults is not None and s.rss_bytes is not None]
+    if len(known) < 2:
+        return ""
+    before, after = known[-2:]
+    seconds = after.at_s - before.at_s
+    faults = (after.major_faults or 0) - (before.major_faults or 0)
+    grows = (after.rss_bytes or 0) - (before.rss_bytes or 0) > FILLING_BPS * seconds
+    if grows or seconds <= 0 or faults / seconds <= FAULTS_PER_S:
+        return ""
+    return f"{faults / seconds:,.0f} pages per second come from the disk"
 
 
 def _tail(progress: Progress) -> str:

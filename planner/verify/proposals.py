@@ -25,6 +25,7 @@ SLOT_CYCLES: Final = 2
 
 HOPE: Final = {
     "threads": (0.08, "-t 8 instead of 16 cost 9.6 %, one per core is not always best (club-3090)"),
+    "threads_batch": (0.06, "SMT siblings sometimes help where a prompt is computed; assumed"),
     "n_ubatch": (0.05, "noise of the predicted ubatch law"),
     "load_mode": (0.05, "mapped experts: -40 % prefill with a GPU (16 GB card); without one nearly equal"),
     "op_offload": (0.04, "streaming experts loses where the link is slow"),
