@@ -18,12 +18,13 @@ TOKENS: Final = 64
 """Answer tokens of a block, at least."""
 LEAST: Final = 0.03
 """A change must save this share of the cost: less is not worth a setting of its own."""
-FEWEST: Final = 4
-"""Pairs before anything is decided."""
-MOST: Final = 8
-"""Pairs after which an open question stays as it was."""
-_T: Final = {3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36}
-"""Student's t, 95 %, by degrees of freedom: what two standard errors are for a few pairs."""
+LOOKS: Final = (4, 8, 12, 16)
+"""Pairs after which the numbers are looked at: as many of either order, and seldom, as every look may err. After the
+last an open question stays as it was."""
+FEWEST: Final = LOOKS[0]
+MOST: Final = LOOKS[-1]
+_T: Final = {4: 3.18, 8: 2.36, 12: 2.20, 16: 2.13}
+"""Student's t, 95 %, by pairs: what two standard errors are for a few of them."""
 
 
 class Arm(StrEnum):
@@ -70,8 +71,8 @@ def judged(costs: tuple[tuple[float, float], ...]) -> Judged:
     gain = 1.0 - exp(-mean)
     if len(logs) < 2:
         return Judged(Ruling.MORE, gain, None, len(logs))
-    error = _T[min(max(len(logs) - 1, 3), 7)] * stdev(logs) / sqrt(len(logs))
-    if len(logs) < FEWEST:
+    error = _T[max((n for n in LOOKS if n <= len(logs)), default=FEWEST)] * stdev(logs) / sqrt(len(logs))
+    if len(logs) not in LOOKS:
         ruling = Ruling.MORE
     elif mean > error and gain > LEAST:
         ruling = Ruling.KEEP
