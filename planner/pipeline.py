@@ -233,8 +233,7 @@ def verify_options(own: tuple[str, ...]) -> Options:
     from planner.verification import Options
     from planner.verification.startable import own_arguments
 
-    port, more = own_arguments(own)
-    return Options(port=port, more=more)
+    return Options(own=own_arguments(own))
 
 
 def would_try(plan: Plan, options: Options) -> tuple[Attempt, ...]:

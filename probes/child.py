@@ -69,9 +69,6 @@ class Child:
 
     def end(self) -> None:
         """Ask it to end, then make it."""
-        if self._guard is not None:
-            self._guard.end()
-            self._guard = None
         try:
             if self.status is None:
                 self._process.terminate()
@@ -79,6 +76,9 @@ class Child:
         finally:
             status = self._process.end()
             self._status = status if self._status is None else self._status
+            if self._guard is not None:
+                self._guard.end()
+                self._guard = None
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe is self._process.stdout:
                     self._lines.finish(1.0)

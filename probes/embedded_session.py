@@ -27,13 +27,14 @@ TOKENIZE_S: Final = 30.0
 
 
 def open_embedded(
-    host: Host, path: str, settings: Mapping[str, Any], limit_s: float
+    host: Host, path: str, settings: Mapping[str, Any], limit_s: float, begun: Callable[[int], Tick]
 ) -> EmbeddedSession | Down | Stopped:
     """Start it and wait until the model is loaded.
 
     Args:
         settings: fields of ``Settings`` by name; only plans without a device.
         limit_s: what loading may take.
+        begun: is told the process, and gives what watches the load.
     """
     if settings["devices"]:
         return Down(
@@ -48,7 +49,7 @@ def open_embedded(
         return Down(Cause(Kind.OTHER, process))
     session = EmbeddedSession(host, process, events, kills)
     try:
-        problem = session.wait_ready(limit_s)
+        problem = session.wait_ready(limit_s, begun(process.pid))
     except BaseException:
         session.close()
         raise
@@ -94,7 +95,7 @@ class EmbeddedSession:
     def url(self) -> str | None:
         return None
 
-    def wait_ready(self, limit_s: float) -> Down | Stopped | None:
+    def wait_ready(self, limit_s: float, tick: Tick) -> Down | Stopped | None:
         """None as soon as the model is loaded."""
         while True:
             event = self._next()
@@ -103,8 +104,11 @@ class EmbeddedSession:
             if event.get("ready"):
                 self.loaded_s = self._host.clock() - self._start
                 return None
-            if self._host.clock() - self._start > limit_s:
-                return Stopped(f"not ready after {limit_s:.0f} s")
+            reason = tick(None)
+            if not reason and self._host.clock() - self._start > limit_s:
+                reason = f"not ready after {limit_s:.0f} s"
+            if reason:
+                return Stopped(reason)
 
     def _next(self) -> dict[str, Any] | Down:
         """The next event; empty after a while without one."""

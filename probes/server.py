@@ -18,7 +18,7 @@ from probes.host import Host
 from probes.llama_build import ENVIRONMENT
 from probes.ports import LOOPBACK, is_taken
 from probes.server_events import CHAT, COMPLETION, Reading
-from probes.server_http import ServerError
+from probes.server_http import Address, ServerError
 from probes.session import STEP_S, Down, Question, Stopped, Tick
 from probes.text import clean
 
@@ -26,22 +26,25 @@ _GONE_S: Final = 2.0
 """What a dying server gets between its closed connection and its exit status."""
 
 
-def open_server(host: Host, argv: tuple[str, ...], port: int, limit_s: float, tick: Tick) -> Server | Down | Stopped:
+def open_server(
+    host: Host, argv: tuple[str, ...], at: Address, limit_s: float, begun: Callable[[int], Tick]
+) -> Server | Down | Stopped:
     """Start it and wait until it is ready.
 
     Args:
         argv: the whole command, ``--port`` included; the level of its log is added here.
         limit_s: what loading may take.
+        begun: is told the process, and gives what watches the load.
     """
-    if is_taken(port):
-        return Down(Cause(Kind.PORT, f"port {port} is taken"))
+    if is_taken(at.port):
+        return Down(Cause(Kind.PORT, f"port {at.port} is taken"))
     kills = sampling.oom_kills(host)
     process = child.start(host, (*argv, *server_log.LEVEL), ENVIRONMENT)
     if isinstance(process, str):
         return Down(Cause(Kind.OTHER, process))
-    server = Server(host, process, port, kills)
+    server = Server(host, process, at, kills)
     try:
-        problem = server.wait_ready(limit_s, tick)
+        problem = server.wait_ready(limit_s, begun(process.pid))
     except BaseException:
         server.close()
         raise
@@ -54,8 +57,8 @@ def open_server(host: Host, argv: tuple[str, ...], port: int, limit_s: float, ti
 class Server:
     """A ``Session`` over HTTP."""
 
-    def __init__(self, host: Host, process: Child, port: int, kills: int) -> None:
-        self._host, self._process, self._port, self._kills = host, process, port, kills
+    def __init__(self, host: Host, process: Child, at: Address, kills: int) -> None:
+        self._host, self._process, self._at, self._kills = host, process, at, kills
         self._start = host.clock()
         self.loaded_s = 0.0
 
@@ -65,7 +68,7 @@ class Server:
 
     @property
     def url(self) -> str | None:
-        return f"http://{LOOPBACK}:{self._port}"
+        return f"http://{LOOPBACK}:{self._at.port}"
 
     def wait_ready(self, limit_s: float, tick: Tick) -> Down | Stopped | None:
         """None as soon as it is ready."""
@@ -73,7 +76,7 @@ class Server:
             down = self.alive()
             if down is not None:
                 return down
-            if server_http.health(self._port) and self.alive() is None:
+            if server_http.health(self._at) and self.alive() is None:
                 self.loaded_s = self._host.clock() - self._start
                 return None
             reason = tick(None)
@@ -91,7 +94,7 @@ class Server:
         """Buffers from the log; slots, context and build from ``/props``."""
         found = server_log.parse(self._process.lines())
         try:
-            props = server_http.get(self._port, "/props")
+            props = server_http.get(self._at, "/props")
         except ServerError:
             return found
         settings, slots, build = (props.get(n) for n in ("default_generation_settings", "total_slots", "build_info"))
@@ -105,7 +108,7 @@ class Server:
 
     def tokenize(self, text: str) -> tuple[int, ...] | Down:
         try:
-            tokens = server_http.post(self._port, "/tokenize", {"content": text}).get("tokens")
+            tokens = server_http.post(self._at, "/tokenize", {"content": text}).get("tokens")
         except ServerError as error:
             return self._broken(error)
         if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
@@ -134,7 +137,7 @@ class Server:
 
     def _pump(self, path: str, body: dict[str, Any], events: queue.SimpleQueue[Any]) -> None:
         try:
-            for event in server_http.stream(self._port, path, body):
+            for event in server_http.stream(self._at, path, body):
                 events.put((self._host.clock(), event))
             events.put((self._host.clock(), None))
         except ServerError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 from probes.ports import LOOPBACK
@@ -17,28 +18,36 @@ class ServerError(Exception):
     """A question that got no usable answer: the connection broke, or the server refused it."""
 
 
-def health(port: int) -> bool:
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens on this computer, and the key it wants (``--api-key``); None without one."""
+
+    port: int
+    key: str | None = None
+
+
+def health(at: Address) -> bool:
     """Whether it is ready: 200 from ``/health``; 503 while it loads, nothing before it listens."""
     try:
-        return _get(port, "/health", 1.0)[0] == 200
+        return _get(at, "/health", 1.0)[0] == 200
     except ServerError:
         return False
 
 
-def get(port: int, path: str) -> dict[str, Any]:
+def get(at: Address, path: str) -> dict[str, Any]:
     """A JSON object. Raises ServerError."""
-    status, body = _get(port, path, SHORT_S)
+    status, body = _get(at, path, SHORT_S)
     data = _object(body)
     if status != 200 or data is None:
         raise ServerError(f"{path} answered {status}")
     return data
 
 
-def post(port: int, path: str, question: dict[str, Any], timeout_s: float = 60.0) -> dict[str, Any]:
+def post(at: Address, path: str, question: dict[str, Any], timeout_s: float = 60.0) -> dict[str, Any]:
     """A JSON object in answer to one. Raises ServerError."""
-    connection = _connection(port, timeout_s)
+    connection = _connection(at, timeout_s)
     try:
-        status, response = _ask(connection, path, question)
+        status, response = _ask(connection, at, path, question)
         data = _object(_read(response, MAX_BODY))
     finally:
         connection.close()
@@ -47,15 +56,15 @@ def post(port: int, path: str, question: dict[str, Any], timeout_s: float = 60.0
     return data
 
 
-def stream(port: int, path: str, question: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def stream(at: Address, path: str, question: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Every event of a streamed answer as it comes; blocks between them.
 
     Raises:
         ServerError: refused, or broken off before its end.
     """
-    connection = _connection(port, None)
+    connection = _connection(at, None)
     try:
-        status, response = _ask(connection, path, question | {"stream": True})
+        status, response = _ask(connection, at, path, question | {"stream": True})
         if status != 200:
             raise ServerError(_refusal(path, status, _object(_read(response, MAX_BODY))))
         while line := _line(response):
@@ -67,18 +76,23 @@ def stream(port: int, path: str, question: dict[str, Any]) -> Iterator[dict[str,
         connection.close()
 
 
-def _connection(port: int, timeout_s: float | None) -> Any:
+def _connection(at: Address, timeout_s: float | None) -> Any:
     from http.client import HTTPConnection
 
-    return HTTPConnection(LOOPBACK, port, timeout=timeout_s)
+    return HTTPConnection(LOOPBACK, at.port, timeout=timeout_s)
 
 
-def _get(port: int, path: str, timeout_s: float) -> tuple[int, bytes]:
+def _headers(at: Address) -> dict[str, str]:
+    key = {} if at.key is None else {"Authorization": f"Bearer {at.key}"}
+    return {"Content-Type": "application/json", **key}
+
+
+def _get(at: Address, path: str, timeout_s: float) -> tuple[int, bytes]:
     from http.client import HTTPException
 
-    connection = _connection(port, timeout_s)
+    connection = _connection(at, timeout_s)
     try:
-        connection.request("GET", path)
+        connection.request("GET", path, headers=_headers(at))
         response = connection.getresponse()
         return response.status, _read(response, MAX_BODY)
     except (OSError, HTTPException) as error:
@@ -87,11 +101,11 @@ def _get(port: int, path: str, timeout_s: float) -> tuple[int, bytes]:
         connection.close()
 
 
-def _ask(connection: Any, path: str, question: dict[str, Any]) -> tuple[int, Any]:
+def _ask(connection: Any, at: Address, path: str, question: dict[str, Any]) -> tuple[int, Any]:
     from http.client import HTTPException
 
     try:
-        connection.request("POST", path, json.dumps(question), {"Content-Type": "application/json"})
+        connection.request("POST", path, json.dumps(question), _headers(at))
         response = connection.getresponse()
     except (OSError, HTTPException) as error:
         raise ServerError(f"{path}: {error or type(error).__name__}") from error

@@ -25,6 +25,7 @@ from planner.plans.settings import LoadMode
 from planner.plans.verified import Attempt
 from planner.verification import first
 from planner.verification.engine import Engine, Live
+from planner.verification.startable import Own
 from planner.verification.trialling import Base, Trialling
 from policies import RULES
 from probes.host import LocalHost
@@ -71,7 +72,7 @@ def trial(model: str, llama: str, before: LoadMode, after: LoadMode) -> tuple[bo
     work = Workload(prompt_tokens=2048, answer_tokens=64, pins=pins)
     plan = pipeline.make_plan(pipeline.Request(model, work, llama=llama, ask=Ask.NEVER))
     pricing, start = search.pricing(plan, RULES), monotonic()
-    with Engine(LocalHost(), plan, pricing, None, ()) as engine:
+    with Engine(LocalHost(), plan, pricing, Own()) as engine:
         live = engine.with_settings(plan.chosen)
         assert isinstance(live, Live), live
         seen = first.look(live, pricing, "Hello", 0.0, Silent())

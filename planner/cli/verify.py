@@ -111,6 +111,8 @@ def _verify(
         _deliver(running.verification, targets, out)
         if running.verification.url is not None:
             _serve(running, out)
+        elif serve and running.verification.finding in ("verified", "slower") and not out.quiet:
+            note("the embedded engine has no server to go on with: --llama names a llama-server")
     from planner.plans.verified import Finding
 
     if running.verification.finding is not Finding.VERIFIED:

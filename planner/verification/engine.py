@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from planner.errors import EngineError
+from planner.verification.startable import Own
 from planner.verification.watch import Watch
 
 if TYPE_CHECKING:
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
     from planner.search import Pricing
     from probes.engine_cause import Cause
     from probes.host import Host
-    from probes.session import Down, Question, Session, Stopped
+    from probes.session import Down, Question, Session, Stopped, Tick
 
 LOAD_S = 120.0
+PORTS = 3
+"""Free ports that are tried: another program may take one before the engine does."""
 LOAD_BPS = 50e6
 """Loading may take two minutes and what a slow disk needs for the file."""
 
@@ -78,12 +81,11 @@ class Engine:
     """Starts the engine of a plan. As a context it ends what runs.
 
     Args:
-        port: None takes a free one at every start.
-        more: the user's own arguments for llama-server.
+        own: the user's own arguments for llama-server.
     """
 
-    def __init__(self, host: Host, plan: Plan, pricing: Pricing, port: int | None, more: tuple[str, ...]) -> None:
-        self._host, self._plan, self._pricing, self._port, self._more = host, plan, pricing, port, more
+    def __init__(self, host: Host, plan: Plan, pricing: Pricing, own: Own) -> None:
+        self._host, self._plan, self._pricing, self._own = host, plan, pricing, own
         self._live: Live | None = None
         self._stamps = self._files()
 
@@ -118,31 +120,44 @@ class Engine:
             down = self._live.session.alive()
             return self._live if down is None else self._live.trouble(down)
         self.end()
-        session = self._open(candidate)
-        if isinstance(session, Trouble):
-            return session
-        try:
-            watch = Watch(self._host, session, candidate, self._pricing)
-        except BaseException:
-            session.close()
-            raise
-        self._live = Live(candidate, session, watch)
-        return self._live
+        watches: list[Watch] = []
 
-    def _open(self, candidate: Candidate) -> Session | Trouble:
+        def begun(pid: int) -> Tick:
+            watches.append(Watch(self._host, pid, candidate, self._pricing))
+            return watches[0].load
+
+        try:
+            session = self._open(candidate, begun)
+            if not isinstance(session, Trouble):
+                watches[-1].loaded(session)
+                self._live = Live(candidate, session, watches.pop())
+                return self._live
+            paged = any(watch.collapsed for watch in watches)
+            return replace(session, kind=Kind.COLLAPSE) if paged else session
+        finally:
+            for watch in watches:
+                watch.stop()
+
+    def _open(self, candidate: Candidate, begun: Callable[[int], Tick]) -> Session | Trouble:
         from probes import embedded_session, ports, server
+        from probes.engine_cause import Kind as Why
+        from probes.server_http import Address
         from probes.session import Down, Stopped
 
         limit_s = LOAD_S + self._plan.model.file_bytes / LOAD_BPS
         engine = self._plan.machine.engine
         if engine is not None and engine.server is None:
             found: Session | Down | Stopped = embedded_session.open_embedded(
-                self._host, self._plan.model.path, asdict(candidate.settings), limit_s
+                self._host, self._plan.model.path, asdict(candidate.settings), limit_s, begun
             )
         else:
-            port = ports.free_port() if self._port is None else self._port
-            argv = self._argv(candidate.settings, port)
-            found = server.open_server(self._host, argv, port, limit_s, lambda reading: "")
+            own = self._own
+            for _ in range(PORTS):
+                port = ports.free_port() if own.port is None else own.port
+                argv, at = self._argv(candidate.settings, port), Address(port, own.api_key)
+                found = server.open_server(self._host, argv, at, limit_s, begun)
+                if own.port is not None or not (isinstance(found, Down) and found.cause.kind is Why.PORT):
+                    break
         if isinstance(found, Stopped):
             return Trouble(Kind.FAILED, found.reason)
         return _of(found.cause) if isinstance(found, Down) else found
@@ -155,7 +170,7 @@ class Engine:
         items = spelled(settings, plan.model, plan.machine, build=plan.workload.target_build)
         tokens = [token for item in items if item.setting != "port" for token in item.tokens]
         program = engine.server if engine is not None and engine.server else "llama-server"
-        return (program, *tokens, "--port", str(port), *self._more)
+        return (program, *tokens, "--port", str(port), *self._own.more)
 
     def live(self) -> Live | None:
         return self._live

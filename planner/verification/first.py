@@ -73,6 +73,8 @@ def look(live: Live, pricing: Pricing, prompt: str | None, budget_s: float, list
     listener.heard()
     if not isinstance(first, Answer):
         return first
+    rate = "" if first.decode_tps is None else f", then {first.decode_tps:,.1f} tok/s"
+    listener.note(f"first token after {first.first_s:.2f} s{rate}")
     n_long, note = _long(live, pricing, first, budget_s)
     long = None
     if n_long:
@@ -86,7 +88,7 @@ def look(live: Live, pricing: Pricing, prompt: str | None, budget_s: float, list
     measured = long or first
     predicted = pricing.at(live.candidate.settings, measured.prompt_n, measured.predicted_n)
     placement = live.session.placement()
-    notes = (note, _unpinned(placement))
+    notes = (note, _unpinned(placement), _elsewhere(placement, live.candidate))
     return Seen(first, long, predicted, placement, prose, tuple(text for text in notes if text))
 
 
@@ -95,6 +97,15 @@ def _unpinned(placement: Placement) -> str:
     if n_bytes is None:
         return ""
     return f"{units.mib(n_bytes)} of experts could not be page-locked: the GPU copies them at the pageable rate"
+
+
+def _elsewhere(placement: Placement, candidate: Candidate) -> str:
+    """What the engine did with layers, where that is not what the plan says."""
+    if placement.offloaded is None or not candidate.settings.devices:
+        return ""
+    there, most = placement.offloaded
+    planned = min(candidate.settings.n_gpu_layers, most)
+    return "" if there == planned else f"the engine put {there} layers on devices, the plan says {planned}"
 
 
 def room(live: Live) -> int:

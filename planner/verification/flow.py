@@ -12,6 +12,7 @@ from planner.verification import first, outcome
 from planner.verification.engine import Engine, Kind, Live, Trouble
 from planner.verification.first import Seen
 from planner.verification.listener import Listener
+from planner.verification.startable import Own
 from planner.verification.trialling import Base, Lost, Trialling, prompt_for
 from planner.verify.backoff import neighbours
 from planner.verify.proposals import Engine as Abilities
@@ -37,16 +38,14 @@ class Options:
     """Args:
     prompt: the user's first question; None asks one of ours.
     budget_s: what the long look and all trials may take together.
-    port: where to serve; None takes a free one.
-    more: the user's own arguments for llama-server.
+    own: the user's own arguments for llama-server.
     serve: whether to go on with the kept settings.
     """
 
     prompt: str | None = None
     max_trials: int = 6
     budget_s: float = 300.0
-    port: int | None = None
-    more: tuple[str, ...] = ()
+    own: Own = field(default_factory=Own)
     serve: bool = False
 
 
@@ -62,7 +61,7 @@ class Running:
 @contextmanager
 def verified(host: Host, plan: Plan, pricing: Pricing, options: Options, listener: Listener) -> Iterator[Running]:
     """Verify a plan; with ``serve`` the engine runs until the context ends."""
-    with Engine(host, plan, pricing, options.port, options.more) as engine:
+    with Engine(host, plan, pricing, options.own) as engine:
         verifier = _Verifier(host, plan, pricing, options, listener, engine)
         found = verifier.run()
         live = engine.live() if options.serve and found.finding in (Finding.VERIFIED, Finding.SLOWER) else None
@@ -231,7 +230,7 @@ def _abilities(plan: Plan, engine: Engine) -> Abilities:
 
 def first_attempts(host: Host, plan: Plan, pricing: Pricing, options: Options) -> tuple[Attempt, ...]:
     """What would be tried, best first, if nothing were kept. Starts nothing."""
-    engine = Engine(host, plan, pricing, options.port, options.more)
+    engine = Engine(host, plan, pricing, options.own)
     tried = frozenset({plan.chosen.settings})
     found = proposals(pricing.problem, plan.chosen, pricing.candidate, _abilities(plan, engine), tried)
     return found[: options.max_trials]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 from planner.errors import EngineError, OptionError
 
@@ -36,28 +37,51 @@ def check_plan(plan: Plan) -> None:
         )
 
 
-def own_arguments(tokens: tuple[str, ...]) -> tuple[int | None, tuple[str, ...]]:
-    """The port to serve at (None: a free one) and the rest of the user's arguments for llama-server.
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A user's own arguments for llama-server.
+
+    Args:
+        port: where to serve; None takes a free one at every start.
+        api_key: what the server will ask for; it is among ``more``, too.
+        more: all but the port.
+    """
+
+    port: int | None = None
+    api_key: str | None = None
+    more: tuple[str, ...] = ()
+
+
+_PLAIN: Final = frozenset({"--api-prefix", "--ssl-key-file", "--ssl-cert-file"})
+"""What would move the server away from where it is asked: plain HTTP at the root."""
+
+
+def own_arguments(tokens: tuple[str, ...]) -> Own:
+    """The user's arguments taken apart.
 
     Raises:
         OptionError: an argument that the plan decides, another address than this computer's, or no port.
     """
     from emit.flags import normal, setting_of
 
-    port, rest = None, []
+    port, key, rest = None, None, []
     left = list(tokens)
     while left:
         token = left.pop(0)
         name, equals, value = normal(token).partition("=") if token.startswith("--") else (token, "", "")
-        setting = setting_of(name)
-        if setting is None or not token.startswith("-"):
-            rest.append(token)
+        setting = setting_of(name) if token.startswith("-") else None
+        if setting == "port":
+            port = _port(value if equals else left.pop(0) if left else "")
             continue
-        if setting != "port":
+        if setting == "host" or name in _PLAIN:
+            raise OptionError(token, expected="plain HTTP on this computer alone", found="another way to be reached")
+        if setting is not None:
             found = "an argument that the plan decides"
             raise OptionError(token, found=found, advice=f"--pin {name.lstrip('-')}=VALUE fixes it")
-        port = _port(value if equals else left.pop(0) if left else "")
-    return port, tuple(rest)
+        if name == "--api-key":
+            key = value if equals else left[0] if left else None
+        rest.append(token)
+    return Own(port, key, tuple(rest))
 
 
 def _port(text: str) -> int:

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from planner.facts.machine import DriverModel
-from planner.facts.observed import Sample
+from planner.facts.observed import Buffer, Sample
 from planner.plans.memory import total
-from planner.verify.collapse import Card, Expected, Progress, collapse
+from planner.verify.collapse import Card, Expected, Progress, collapse, headroom
 from planner.verify.compare import base
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from probes.server_events import Reading
     from probes.session import Session
 
+STALL_S = 300.0
+"""An engine that neither computes a batch nor says a token for so long hangs."""
 JUDGE_S = 0.5
 """How often an answer is judged while it comes in."""
 
@@ -29,18 +31,26 @@ class Watch:
         candidate: the settings that run, with their prediction.
     """
 
-    def __init__(self, host: Host, session: Session, candidate: Candidate, pricing: Pricing) -> None:
+    def __init__(self, host: Host, pid: int, candidate: Candidate, pricing: Pricing) -> None:
         from probes.sampling import Sampler
 
         used = [gpu for gpu in pricing.problem.machine.gpus if gpu.id in candidate.settings.devices]
         self._host, self._candidate, self._pricing = host, candidate, pricing
-        self.sampler = Sampler(host, session.pid, tuple(used)).start()
-        self._cards = self._counted(session)
+        self.sampler = Sampler(host, pid, tuple(used)).start()
+        self._cards = self._counted(())
         self.collapsed = ""
 
-    def _counted(self, session: Session) -> tuple[Card, ...]:
-        """The devices with what the sums leave free: the engine's own buffers where it logs them."""
-        logged = session.placement().buffers
+    def load(self, reading: Reading | None) -> str:
+        """A tick for the load: memory alone can go wrong there."""
+        self.collapsed = headroom(self._cards, self.samples())
+        return self.collapsed
+
+    def loaded(self, session: Session) -> None:
+        """From here on the engine's own buffers count where it logs them."""
+        self._cards = self._counted(session.placement().buffers)
+
+    def _counted(self, logged: tuple[Buffer, ...]) -> tuple[Card, ...]:
+        """The devices with what the sums leave free."""
         cards = []
         for device in self._candidate.memory.devices:
             gpu = self._pricing.problem.gpu(device.id)
@@ -79,6 +89,8 @@ class Ticker:
     def __init__(self, watch: Watch, expected: Expected, prompt_n: int, start_s: float, limit_s: float | None) -> None:
         self._watch, self._expected, self._prompt_n = watch, expected, prompt_n
         self._start_s, self._limit_s, self._last_s = start_s, limit_s, start_s
+        self._seen, self._seen_s = (0, 0), start_s
+        self._stall_s = max(STALL_S, 20.0 * prompt_n / expected.prefill_tps.low)
 
     def __call__(self, reading: Reading | None) -> str:
         now = self._watch.now()
@@ -86,6 +98,11 @@ class Ticker:
             return f"no end after {self._limit_s:.0f} s"
         if reading is None or now - self._last_s < JUDGE_S:
             return ""
+        seen = (reading.processed, len(reading.times_s))
+        if seen != self._seen:
+            self._seen, self._seen_s = seen, now
+        elif now - self._seen_s > self._stall_s:
+            return f"no sign of life for {self._stall_s:.0f} s"
         self._last_s = now
         samples = tuple(s for s in self._watch.samples() if s.at_s >= self._start_s)
         self._watch.collapsed = collapse(self._expected, _progress(reading, self._prompt_n, now), samples)

@@ -80,4 +80,4 @@ def judged(costs: tuple[tuple[float, float], ...]) -> Judged:
         ruling = Ruling.REJECT
     else:
         ruling = Ruling.MORE
-    return Judged(ruling, gain, error, len(logs))
+    return Judged(ruling, gain, error * (1.0 - gain), len(logs))

@@ -82,7 +82,7 @@ def collapse(expected: Expected, progress: Progress, samples: tuple[Sample, ...]
     Args:
         samples: of this run, in order.
     """
-    if found := _headroom(expected, samples):
+    if found := headroom(expected.cards, samples):
         return found
     pressed, tight = _pressed(expected, samples), _tight(expected)
     if not (pressed or tight):
@@ -93,8 +93,9 @@ def collapse(expected: Expected, progress: Progress, samples: tuple[Sample, ...]
     return ""
 
 
-def _headroom(expected: Expected, samples: tuple[Sample, ...]) -> str:
-    for card in expected.cards:
+def headroom(cards: tuple[Card, ...], samples: tuple[Sample, ...]) -> str:
+    """Which device the system pages, or will: less than the rule is free of it; empty if there is none."""
+    for card in cards:
         used = [gpu.used_bytes for s in samples for gpu in s.gpus if gpu.device == card.id and gpu.used_bytes]
         free = card.total_bytes - max(used, default=0)
         if card.hard and used and free < card.reserve_bytes:

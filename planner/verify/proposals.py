@@ -63,7 +63,8 @@ def proposals(
         predicted = 1.0 - cost(candidate, goal) / cost(current, goal)
         hope, ground = HOPE[changes[0][0]]
         gain, basis = (predicted, "predicted") if predicted >= hope else (hope + min(predicted, 0.0) / 2, ground)
-        needs = 2 * settings.n_ubatch if "n_ubatch" in names and settings.n_ubatch > current.settings.n_ubatch else 0
+        larger = settings.n_ubatch > current.settings.n_ubatch
+        needs = min(settings.n_ubatch, problem.workload.prompt_tokens) if larger else 0
         if gain > 0:
             found[settings] = Attempt(changes, candidate.settings, gain, basis, needs)
     return tuple(sorted(found.values(), key=lambda attempt: -attempt.gain))
@@ -75,8 +76,10 @@ Changes = tuple[tuple[str, Any], ...]
 def _changes(problem: Problem, current: Candidate, engine: Engine) -> Iterator[Changes]:
     settings = current.settings
     yield from _threads(problem, settings)
+    longest = min(LARGEST_UBATCH, settings.n_ctx)
     for n_ubatch in (settings.n_ubatch * 2, settings.n_ubatch // 2):
-        if LEAST_UBATCH <= n_ubatch <= min(LARGEST_UBATCH, settings.n_ctx):
+        fills = n_ubatch < settings.n_ubatch or settings.n_ubatch < problem.workload.prompt_tokens
+        if LEAST_UBATCH <= n_ubatch <= longest and fills:
             yield (("n_ubatch", n_ubatch), ("n_batch", max(settings.n_batch, n_ubatch)))
     other = LoadMode.MMAP if settings.load_mode is LoadMode.NONE else LoadMode.NONE
     yield (("load_mode", other),)

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -75,15 +76,13 @@ class Command:
         return code
 
     def no_orphan(self) -> None:
-        gone, alive = psutil.wait_procs(self.seen, timeout=10)
+        _, alive = psutil.wait_procs(self.seen, timeout=10)
         assert not alive, f"still there: {alive}"
 
     def close(self) -> None:
         for process in (*self.seen, self.process):
-            try:
+            with suppress(psutil.NoSuchProcess, OSError):
                 process.kill()
-            except (psutil.NoSuchProcess, OSError):
-                pass
         self.process.wait()
 
 
@@ -229,22 +228,16 @@ def test_an_argument_that_the_plan_decides_is_a_usage_error(run: Run, model: Pat
     assert done.returncode == 2 and "--pin" in done.stderr
 
 
-def test_a_limit_on_memory(run: Run, talking_demo: DemoModel, engine: Path, tmp_path: Path) -> None:
-    """It cannot hold the model: every step back is tried and said, and nothing is verified."""
-    wrapped = slow(engine, tmp_path, "ulimit -v 700000")
-    done = run("verify", talking_demo.path, *SHORT, "--json", "--llama", wrapped, "--pin", "load-mode=none")
+def test_a_limit_on_memory(run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path) -> None:
+    """It cannot hold the cache: what there is to step back to is tried and said, and nothing is verified."""
+    wrapped = slow(engine, tmp_path, "ulimit -v 400000")
+    large = ("--ctx", "262144", "--parallel", "32", "--pin", "swa-full=off")
+    done = run("verify", random_demo.path, *SHORT, *large, "--json", "--llama", wrapped)
     result = json.loads(done.stdout)
     assert (done.returncode, result["verdict"]) == (1, "failed")
     assert "memory" in result["reason"]
     assert any("allocate" in line for line in result["last_lines"])
-
-
-def test_stepping_back_from_a_limit_on_memory(run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path) -> None:
-    """The prompt cache goes first on a CPU; where that is not enough the cause stays memory."""
-    wrapped = slow(engine, tmp_path, "ulimit -v 20000")
-    done = run("verify", random_demo.path, *SHORT, "--json", "--llama", wrapped)
-    result = json.loads(done.stdout)
-    assert done.returncode == 1 and result["verdict"] == "failed"
+    assert result["steps_back"] and all("memory" in step["reason"] for step in result["steps_back"])
 
 
 @pytest.mark.parametrize("how", ["replaced", "cut"])

@@ -92,7 +92,9 @@ def test_the_text_says_what_was_checked() -> None:
 
 
 def test_a_failure_prints_no_command() -> None:
-    text = shown(verification_view(make_verification(finding=Finding.FAILED, reason="no room", lines=("out of memory",))))
+    text = shown(
+        verification_view(make_verification(finding=Finding.FAILED, reason="no room", lines=("out of memory",)))
+    )
     assert text.startswith("Failed: no room.") and "- out of memory" in text and "llama-server" not in text
 
 
@@ -107,7 +109,9 @@ def test_a_plan_shows_when_it_was_verified() -> None:
     known = replace(plan, verified=LEARNED)
     text = shown(plan_view(known))
     assert "Verified on 2026-01-02: decode x0.62" in text
-    assert "Its family of models was verified on" in shown(plan_view(replace(plan, verified=replace(LEARNED, exact=False))))
+    assert "Its family of models was verified on" in shown(
+        plan_view(replace(plan, verified=replace(LEARNED, exact=False)))
+    )
     data = json.loads(plan_json(known))
     jsonschema.validate(data, schemas()["moeplan.plan/1"])
     assert data["verified"]["kept"] == {"n_ubatch": "1024"} and data["verified"]["decode_ratio"] == 0.62

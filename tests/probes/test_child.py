@@ -117,7 +117,7 @@ def test_a_starter_that_is_killed_outright_leaves_nothing(system: str) -> None:
         assert program.is_running()
         os.kill(starter.pid, signal.SIGKILL)
         starter.wait()
-        gone, alive = psutil.wait_procs([program], timeout=10)
+        _, alive = psutil.wait_procs([program], timeout=10)
         assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
     finally:
         starter.kill()

@@ -22,7 +22,9 @@ CUDA_FULL = (
     "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9120.00 MiB on device 0: cudaMalloc failed: out of memory",
     "llama_model_load: error loading model: unable to allocate CUDA0 buffer",
 )
-CUT = ("E llama_model_load: error loading model: tensor 'blk.0.x' data is not within the file bounds, model is corrupted",)
+CUT = (
+    "E llama_model_load: error loading model: tensor 'blk.0.x' data is not within the file bounds, model is corrupted",
+)
 BOUND = ("0.00.005.966 E srv  start: couldn't bind HTTP server socket, hostname: 127.0.0.1, port: 18125",)
 UNPINNED = ("ggml_cuda_host_malloc: failed to allocate 4548.00 MiB of pinned memory: out of memory",)
 
@@ -36,7 +38,11 @@ UNPINNED = ("ggml_cuda_host_malloc: failed to allocate 4548.00 MiB of pinned mem
         (("error: invalid argument: --moe-cache-mib",), Kind.FLAG, "this build does not know --moe-cache-mib"),
         (BOUND, Kind.PORT, "port 18125 is taken"),
         (CUT, Kind.FILE, "the model file is cut short or was replaced"),
-        (("x: error loading model: unknown model architecture: 'new'",), Kind.FILE, "does not know the architecture new"),
+        (
+            ("x: error loading model: unknown model architecture: 'new'",),
+            Kind.FILE,
+            "does not know the architecture new",
+        ),
         (("terminate called", "  what():  std::bad_alloc"), Kind.MEMORY, "memory ran out"),
         (("ggml.c:1: GGML_ASSERT(a == b) failed",), Kind.OTHER, "an assertion of llama.cpp failed: a == b"),
         (("nothing to see",), Kind.OTHER, "it ended with status 1"),

@@ -56,7 +56,9 @@ TIMINGS = {"prompt_n": 12, "prompt_ms": 274.7, "predicted_n": 3, "predicted_ms":
 
 def test_a_completion() -> None:
     answer = fed(
-        {"content": "a", "tokens": [5]}, {"content": "", "tokens": [6]}, {"content": "", "tokens": [], "timings": TIMINGS}
+        {"content": "a", "tokens": [5]},
+        {"content": "", "tokens": [6]},
+        {"content": "", "tokens": [], "timings": TIMINGS},
     ).answer()
     assert answer is not None
     assert (answer.text, answer.tokens, answer.prompt_n, answer.predicted_n) == ("a", (5, 6), 12, 3)

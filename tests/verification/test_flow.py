@@ -97,7 +97,8 @@ def run(host: Host, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Verificati
     monkeypatch.setattr("probes.sampling.busy_share", lambda host: 0.0)
 
     def call(plan: Plan, reply: Reply, refuse: Callable[[Settings], Trouble | None], **options: Any) -> Verification:
-        def opened(self: Engine, candidate: Candidate) -> FakeSession | Trouble:
+        def opened(self: Engine, candidate: Candidate, begun: Callable[[int], Tick]) -> FakeSession | Trouble:
+            begun(os.getpid())
             return refuse(candidate.settings) or FakeSession(candidate.settings, reply)
 
         monkeypatch.setattr(Engine, "_open", opened)

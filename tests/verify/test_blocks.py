@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from math import exp
 from typing import Any
 
@@ -12,7 +13,7 @@ from planner.verify.blocks import FEWEST, MOST, Arm, Judged, Ruling, judged, ord
 def test_loads_serve_two_blocks_and_both_orders_come_up() -> None:
     blocks = [arm for pair in order(4) for arm in pair]
     assert "".join(blocks) == "abbaabba"
-    assert sum(a is not b for a, b in zip(blocks, blocks[1:], strict=False)) == 4
+    assert sum(a is not b for a, b in pairwise(blocks)) == 4
 
 
 def decided(run: Any) -> Judged:

@@ -10,8 +10,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import pytest
-
 from planner.facts.observed import GpuSample, Sample
 from planner.plans.speed import Band
 from planner.units import GIB, MIB
@@ -46,7 +44,9 @@ def prediction(row: dict[str, Any], others: list[dict[str, Any]]) -> Expected:
     same = [o for o in same if (o["ctx"], o["ubatch"]) == (row["ctx"], row["ubatch"])] or same
     decode = [o["decode_tps"] for o in same if o["decode_tps"]]
     prefill = [o["prefill_tps"] for o in same if o["prefill_tps"]]
-    near = [o["prefill_tps"] for o in others if not o["collapsed"] and o["ubatch"] == row["ubatch"] and o["prefill_tps"]]
+    near = [
+        o["prefill_tps"] for o in others if not o["collapsed"] and o["ubatch"] == row["ubatch"] and o["prefill_tps"]
+    ]
     spare = None
     if row["accounted_mib"]:
         base = row["baseline_vram_mib"] * MIB if row["baseline_vram_mib"] else DESKTOP
