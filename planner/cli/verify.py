@@ -156,6 +156,8 @@ def _deliver(found: Verification, targets: tuple[tuple[Format, str], ...], out: 
         write_file(path, _rendered(found, form, out, terminal=False), found.plan.model.shards)
         if not out.quiet:
             note(f"{form}: written to {path}")
+    if found.learned is not None and not out.quiet and all(form != "json" for form, _ in targets):
+        note("kept for the next plan; --json -o FILE writes the verified plan, which run takes as it is")
 
 
 def _rendered(found: Verification, form: Format, out: OutputOptions, *, terminal: bool) -> str:

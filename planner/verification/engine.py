@@ -45,6 +45,11 @@ class Trouble:
     text: str
     lines: tuple[str, ...] = ()
 
+    @property
+    def limit(self) -> bool:
+        """Whether we only stopped waiting."""
+        return self.kind is Kind.LIMIT
+
 
 @dataclass(frozen=True, slots=True)
 class Live:

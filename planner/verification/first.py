@@ -34,6 +34,7 @@ class Seen:
     Args:
         answer: of the user's question.
         long: of the long prompt; None if there was no room or no time for one.
+        spent: the engine may still compute a prompt that nobody waits for: it must be started anew.
         predicted: the candidate, priced for what ``measured`` had to do.
         prose: tokens to make prompts from.
     """
@@ -44,6 +45,7 @@ class Seen:
     placement: Placement
     prose: tuple[int, ...]
     notes: tuple[str, ...]
+    spent: bool = False
 
     @property
     def measured(self) -> Answer:
@@ -80,16 +82,21 @@ def look(live: Live, pricing: Pricing, prompt: str | None, budget_s: float, list
     if n_long:
         listener.note(f"looking at a prompt of {n_long:,} tokens")
         question = Question(filled(prose, n_long), TOKENS, exact=True)
-        found_long = live.ask(question, n_long, lambda piece: None)
-        if not isinstance(found_long, Answer):
+        patience_s = 2.0 * LONG_SHARE * budget_s
+        found_long = live.ask(question, n_long, lambda piece: None, patience_s)
+        if isinstance(found_long, Answer):
+            long = found_long
+        elif not found_long.limit:
             return found_long
-        long = found_long
+        else:
+            note = f"a prompt of {n_long:,} tokens took over {patience_s:.0f} s: speed at depth was not looked at"
     live.watch.sampler.take()
     measured = long or first
     predicted = pricing.at(live.candidate.settings, measured.prompt_n, measured.predicted_n)
     placement = live.session.placement()
     notes = (note, _unpinned(placement), _elsewhere(placement, live.candidate))
-    return Seen(first, long, predicted, placement, prose, tuple(text for text in notes if text))
+    spent = bool(n_long) and long is None
+    return Seen(first, long, predicted, placement, prose, tuple(text for text in notes if text), spent)
 
 
 def _unpinned(placement: Placement) -> str:

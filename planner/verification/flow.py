@@ -122,6 +122,8 @@ class _Verifier:
             busy = f"{self._busy:.0%} of the CPUs were busy before: the speed seen here is not learned"
             self._state.notes.append(busy)
         report = outcome.Report(self._plan, self._engine.name, live, seen, quiet)
+        if seen.spent:
+            self._engine.end()
         try:
             kept = self._trials(base, end)
             if self._options.serve:

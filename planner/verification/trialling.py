@@ -173,12 +173,10 @@ class Trialling:
         return None if usual is None else PATIENCE * usual + GRACE_S
 
     def _out(self, arm: Arm, trouble: Trouble) -> str:
-        from planner.verification.engine import Kind
-
         changed = self._engine.replaced()
         if changed is not None or arm is Arm.A:
             raise Lost(changed or trouble)
-        if trouble.kind is Kind.LIMIT:
+        if trouble.limit:
             return f"far slower: {trouble.text}"
         return trouble.text
 

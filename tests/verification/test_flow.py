@@ -285,6 +285,19 @@ def test_no_time_is_said(run: Verify) -> None:
     assert any("speed at depth was not looked at" in note for note in found.notes)
 
 
+def test_a_long_prompt_without_an_end_is_given_up(run: Verify) -> None:
+    plan = solved(ENGINE_MACHINE)
+
+    def reply(settings: Settings, question: Question) -> Outcome:
+        if len(question.prompt) > 5000:
+            return Stopped("no end after 150 s")
+        return as_predicted(plan)(settings, question)
+
+    found = run(plan, reply, willing, max_trials=1, budget_s=300.0)
+    assert found.finding is Finding.VERIFIED and len(found.trials) == 1
+    assert any("speed at depth was not looked at" in note for note in found.notes)
+
+
 def test_a_busy_machine_teaches_no_speed(run: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = solved(ENGINE_MACHINE)
     monkeypatch.setattr("probes.sampling.busy_share", lambda host: 0.8)
