@@ -106,10 +106,10 @@ class Trialling:
         Raises:
             Lost: the settings before the change ended or collapsed.
         """
-        course, left_out = self._course, ""
+        course, late = self._course, False
         for number, pair in enumerate(order(MOST)):
             if number >= 1 and clock() + 2 * block_s(self._base, self._prompt_n) > deadline:
-                left_out = "no time left to decide"
+                late = True
                 break
             cost: dict[Arm, float] = {}
             for arm in pair:
@@ -122,7 +122,7 @@ class Trialling:
             if course.result.ruling is not Ruling.MORE:
                 break
         kept = course.result is not None and course.result.ruling is Ruling.KEEP
-        return self._trial(kept=kept, reason=left_out or self._reason(kept))
+        return self._trial(kept=kept, reason=self._reason(kept, late))
 
     def _block(self, arm: Arm, prompt: int) -> Answer | str:
         """One block; a text says why the change is out."""
@@ -202,12 +202,14 @@ class Trialling:
         parts = {Goal.TURN: prompt + reply, Goal.PREFILL: prompt, Goal.DECODE: reply}
         return max(parts[work.goal], 1e-9)
 
-    def _reason(self, kept: bool) -> str:
+    def _reason(self, kept: bool, late: bool) -> str:
         found = self._course.result
         if found is None or found.error is None:
-            return "nothing was measured"
+            return "no time for more than one pair of blocks" if late else "nothing was measured"
         if kept:
             return f"{found.gain:.1%} faster, beyond the noise of {found.error:.1%}"
+        if late:
+            return f"{found.gain:+.1%} with a noise of {found.error:.1%}: no time left to decide"
         if found.gain < -found.error:
             return f"{-found.gain:.1%} slower"
         return f"{found.gain:+.1%} with a noise of {found.error:.1%}: less than {LEAST:.0%} beyond doubt"
