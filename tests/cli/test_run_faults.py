@@ -114,8 +114,8 @@ def verdict(command: Command) -> dict[str, object]:
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
 def test_no_signal_leaves_an_orphan(start: Callable[..., Command], model: Path, name: str) -> None:
     command = start("run", model, *SHORT)
-    server = command.server()
     command.says("serving at")
+    server = command.server()
     assert server.is_running()
     command.process.send_signal(getattr(signal, name))
     code = command.ended()
@@ -146,8 +146,8 @@ def test_it_serves_with_what_was_verified(start: Callable[..., Command], model: 
 
 def test_a_server_that_ends_while_it_serves(start: Callable[..., Command], model: Path) -> None:
     command = start("run", model, *SHORT)
-    server = command.server()
     command.says("serving at")
+    server = command.server()
     server.kill()
     assert command.ended() == 3
     assert "the server ended: it was ended from outside by SIGKILL" in command.err.read_text()
@@ -230,8 +230,8 @@ def test_an_argument_that_the_plan_decides_is_a_usage_error(run: Run, model: Pat
 
 def test_a_limit_on_memory(run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path) -> None:
     """It cannot hold the cache: what there is to step back to is tried and said, and nothing is verified."""
-    wrapped = slow(engine, tmp_path, "ulimit -v 400000")
-    large = ("--ctx", "262144", "--parallel", "32", "--pin", "swa-full=off")
+    wrapped = slow(engine, tmp_path, "ulimit -v 800000")
+    large = ("--ctx", "1048576", "--parallel", "2")
     done = run("verify", random_demo.path, *SHORT, *large, "--json", "--llama", wrapped)
     result = json.loads(done.stdout)
     assert (done.returncode, result["verdict"]) == (1, "failed")
