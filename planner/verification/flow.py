@@ -15,6 +15,7 @@ from planner.verification.listener import Listener
 from planner.verification.startable import Own
 from planner.verification.trialling import Base, Lost, Trialling, prompt_for
 from planner.verify.backoff import neighbours
+from planner.verify.compare import overrun
 from planner.verify.proposals import Engine as Abilities
 from planner.verify.proposals import proposals
 
@@ -109,7 +110,11 @@ class _Verifier:
         while True:
             seen = self._look(current)
             if isinstance(seen, Seen):
-                break
+                roomier = self._roomier(current)
+                if roomier is None:
+                    break
+                current = roomier
+                continue
             safer = self._safer(current, seen)
             if safer is None:
                 return self._failed(seen)
@@ -146,6 +151,22 @@ class _Verifier:
             return self._engine.replaced() or found
         self._state.notes += found.notes
         return found
+
+    def _roomier(self, current: Candidate) -> Candidate | None:
+        """The neighbour to go on with where a device that answered has less free than the rule, if there is one.
+
+        Under the user's own ``--vram`` the gauge says nothing about the budget.
+        """
+        live, problem = self._engine.live(), self._pricing.problem
+        if live is None or problem.workload.vram_bytes:
+            return None
+        over = overrun(current, live.watch.samples(), self._pricing.reserve)
+        if not over:
+            return None
+        safer = self._safer(current, Trouble(Kind.MEMORY, over))
+        if safer is None:
+            self._state.notes.append(over)
+        return safer
 
     def _safer(self, current: Candidate, trouble: Trouble) -> Candidate | None:
         """The neighbour to go on with after memory ran out or a run collapsed; None if there is none."""

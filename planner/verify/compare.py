@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from planner import units
 from planner.facts.observed import Answer, Buffer, Placement, Sample
 from planner.plans.memory import DeviceMemory, HostMemory, total
 from planner.plans.plan import Candidate
@@ -59,6 +60,22 @@ def peaks(predicted: Candidate, samples: tuple[Sample, ...]) -> Iterator[Compare
     for device in predicted.memory.devices:
         if device.id in seen:
             yield _bytes(f"{device.id} peak", device.used_before_bytes + device.predicted_bytes, seen[device.id])
+
+
+def overrun(predicted: Candidate, samples: tuple[Sample, ...], reserve: tuple[tuple[str, int], ...]) -> str:
+    """Which device needed more than predicted and has less than its reserve free; empty if there is none."""
+    keep = dict(reserve)
+    for device, found in zip(predicted.memory.devices, _known_peaks(predicted, samples), strict=True):
+        free = device.total_bytes - (found.observed if found else 0)
+        if found is not None and not found.within and free < keep.get(device.id, 0):
+            more, rule = units.mib(found.observed - found.predicted.mid), units.mib(keep[device.id])
+            return f"{device.id} needs {more} more than predicted: {units.mib(free)} are free, the rule is {rule}"
+    return ""
+
+
+def _known_peaks(predicted: Candidate, samples: tuple[Sample, ...]) -> list[Compared | None]:
+    found = {item.term.partition(" ")[0]: item for item in peaks(predicted, samples)}
+    return [found.get(device.id) for device in predicted.memory.devices]
 
 
 def peak_bytes(samples: tuple[Sample, ...]) -> dict[str, int]:

@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 
 from planner import search
-from planner.facts.observed import Answer, Placement
+from planner.facts.observed import Answer, GpuSample, Placement, Sample
 from planner.plans.plan import Candidate, Plan
 from planner.plans.settings import LoadMode, Settings
 from planner.plans.verified import Finding, Verification
 from planner.search import Pricing
+from planner.units import GIB, MIB
 from planner.verification import Options, verified
 from planner.verification.engine import Engine, Kind, Trouble
+from planner.verification.watch import Watch
 from policies import RULES
 from probes.engine_cause import Cause
 from probes.engine_cause import Kind as Why
@@ -161,6 +163,25 @@ def test_it_steps_back_until_it_holds(run: Verify, kind: Kind) -> None:
     decided = next(d for d in found.plan.decisions if d.setting == "n_ubatch")
     assert "stepped back: too tight" in decided.headline and decided.value == found.plan.chosen.settings.n_ubatch
     assert dict(found.learned.kept)["n_ubatch"] == str(decided.value) if found.learned else False
+
+
+@pytest.mark.parametrize("budget", [False, True])
+def test_a_device_that_needs_more_than_predicted(run: Verify, monkeypatch: pytest.MonkeyPatch, budget: bool) -> None:
+    """It answers, but 600 MiB more are in use than predicted, and less than the rule is free."""
+    plan = solved(ENGINE_MACHINE)
+    plan = replace(plan, workload=replace(plan.workload, vram_bytes=(("CUDA0", 8 * GIB),))) if budget else plan
+
+    def samples(self: Watch) -> tuple[Sample, ...]:
+        (device,) = self._candidate.memory.devices
+        used = device.used_before_bytes + device.predicted_bytes + 600 * MIB
+        return (Sample(0.0, (GpuSample(device.id, used),)),)
+
+    monkeypatch.setattr(Watch, "samples", samples)
+    found = run(plan, as_predicted(plan), willing, max_trials=0)
+    assert bool(found.steps) is not budget
+    if found.steps:
+        assert found.steps[0].reason.startswith("CUDA0 needs 600 MiB more than predicted")
+        assert found.plan.chosen.memory.devices[0].headroom_bytes >= GIB + 600 * MIB
 
 
 def test_a_plan_that_never_holds_fails_with_its_cause(run: Verify) -> None:
