@@ -25,10 +25,12 @@ from emit.json_plan_shape import (
     SettingsV1,
     ShortfallV1,
     SpeedV1,
+    VerifiedBeforeV1,
     WorkloadV1,
     finite,
 )
 from planner.facts.model import Model
+from planner.facts.observed import Verified
 from planner.plans.decision import Decision
 from planner.plans.memory import DeviceMemory, HostMemory, total
 from planner.plans.oracle import Oracle
@@ -53,7 +55,7 @@ def plan_shape(plan: Plan) -> PlanV1:
             answer_tokens=work.answer_tokens,
             goal=work.goal,
         ),
-        settings=_settings(plan.chosen.settings, model),
+        settings=settings_shape(plan.chosen.settings, model),
         argv=argv.argv(plan),
         memory=MemoryV1(
             devices=tuple(map(_device, plan.chosen.memory.devices)),
@@ -66,6 +68,7 @@ def plan_shape(plan: Plan) -> PlanV1:
         warnings=tuple(CautionV1(code=item.code, message=item.message) for item in argv.cautions(plan)),
         refusal=_refusal(plan.refusal, model) if plan.refusal else None,
         lint=None if plan.lint is None else tuple(map(_lint, plan.lint)),
+        verified=verified_shape(plan.verified) if plan.verified else None,
     )
 
 
@@ -100,7 +103,23 @@ def _model(model: Model) -> ModelV1:
     )
 
 
-def _settings(settings: Settings, model: Model) -> SettingsV1:
+def verified_shape(verified: Verified) -> VerifiedBeforeV1:
+    """What verified runs teach, in its JSON shape."""
+    return VerifiedBeforeV1(
+        when=verified.when,
+        exact=verified.exact,
+        runs=verified.runs,
+        devices=verified.devices,
+        decode_ratio=verified.decode_ratio,
+        prefill_ratio=verified.prefill_ratio,
+        bounded=verified.bounded,
+        extra_bytes=dict(verified.extra),
+        kept=dict(verified.kept),
+    )
+
+
+def settings_shape(settings: Settings, model: Model) -> SettingsV1:
+    """Settings in their JSON shape."""
     prefill, decode = compute_devices(settings, model)
     return SettingsV1(
         n_gpu_layers=settings.n_gpu_layers,
@@ -216,7 +235,7 @@ def _decision(item: Decision, printed: str | None) -> DecisionV1:
 def _refusal(refusal: Refusal, model: Model) -> RefusalV1:
     return RefusalV1(
         shortfalls=tuple(map(_shortfall, refusal.shortfalls)),
-        nearest=_settings(refusal.nearest.settings, model) if refusal.nearest else None,
+        nearest=settings_shape(refusal.nearest.settings, model) if refusal.nearest else None,
     )
 
 

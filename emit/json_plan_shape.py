@@ -217,6 +217,18 @@ class LintV1(Shape):
     fix: str
 
 
+class VerifiedBeforeV1(Shape):
+    when: Annotated[str, Says("Local date of the last verified run, YYYY-MM-DD.")]
+    exact: Annotated[bool, Says("True if this model and workload were verified, not only its family of models.")]
+    runs: int
+    devices: Annotated[tuple[str, ...], Says("The ratios hold for settings on these devices.")]
+    decode_ratio: Annotated[Number, Says("Observed over raw predicted rate, within bounds; null if never seen.")]
+    prefill_ratio: Number
+    bounded: bool
+    extra_bytes: Annotated[dict[str, Bytes], Says("Per device, needed beyond the prediction.")]
+    kept: Annotated[dict[str, str], Says("Settings that differ from the planner's own choice.")]
+
+
 class PlanV1(Shape):
     """A plan, or the same for a user's own flags (then with ``source`` and ``lint``)."""
 
@@ -234,3 +246,4 @@ class PlanV1(Shape):
     warnings: tuple[CautionV1, ...]
     refusal: RefusalV1 | None
     lint: NotRequired[tuple[LintV1, ...] | None]
+    verified: NotRequired[Annotated[VerifiedBeforeV1 | None, Says("What earlier verified runs taught this plan.")]]

@@ -11,6 +11,7 @@ from typing import Any
 
 from planner.facts.model import Model
 from planner.plans.plan import Plan
+from planner.plans.verified import Verification
 
 
 def plan_json(plan: Plan) -> str:
@@ -21,15 +22,32 @@ def plan_json(plan: Plan) -> str:
     """
     from emit.json_plan import plan_shape
 
-    optional = set() if plan.lint is not None else {"source", "lint"}
-    return _text(plan_shape(plan), optional)
+    return _text(_without(plan_shape(plan), _left_out(plan)))
+
+
+def verified_json(found: Verification) -> str:
+    """``moeplan.verified/1``, ending with a newline. Raises as ``plan_json`` does."""
+    from emit.json_verified import verification_shape
+
+    shape = verification_shape(found)
+    return _text({**shape, "plan": _without(shape["plan"], _left_out(found.plan))})
+
+
+def _left_out(plan: Plan) -> set[str]:
+    """Optional keys that a plan does not have."""
+    out = set() if plan.lint is not None else {"source", "lint"}
+    return out if plan.verified is not None else out | {"verified"}
+
+
+def _without(shape: Mapping[str, object], names: set[str]) -> dict[str, object]:
+    return {key: value for key, value in shape.items() if key not in names}
 
 
 def model_json(model: Model) -> str:
     """``moeplan.model/1``, ending with a newline; with ``routing`` where there is a recording."""
     from emit.json_model import model_shape
 
-    return _text(model_shape(model), set())
+    return _text(model_shape(model))
 
 
 def schemas() -> dict[str, dict[str, Any]]:
@@ -38,10 +56,12 @@ def schemas() -> dict[str, dict[str, Any]]:
 
     from emit.json_model import ModelDetailV1
     from emit.json_plan_shape import PlanV1
+    from emit.json_verified_shape import VerifiedV1
 
     adapters: dict[str, TypeAdapter[Any]] = {
         "moeplan.plan/1": TypeAdapter(PlanV1),
         "moeplan.model/1": TypeAdapter(ModelDetailV1),
+        "moeplan.verified/1": TypeAdapter(VerifiedV1),
     }
     return {
         name: {"$schema": "https://json-schema.org/draft/2020-12/schema"} | adapter.json_schema() | {"title": name}
@@ -54,9 +74,9 @@ def schema_text(schema: dict[str, Any]) -> str:
     return json.dumps(schema, indent=2) + "\n"
 
 
-def _text(shape: Mapping[str, object], leave_out: set[str]) -> str:
+def _text(shape: Mapping[str, object]) -> str:
     """Raises ValueError where a number is not finite."""
-    data = _unicode({key: value for key, value in shape.items() if key not in leave_out})
+    data = _unicode(shape)
     text = json.dumps(data, indent=2, ensure_ascii=True, allow_nan=False)
     return text.replace("\x7f", "\\u007f") + "\n"
 

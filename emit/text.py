@@ -31,7 +31,7 @@ def plan_view(plan: Plan, *, why: bool = False) -> RenderableType:
     """
     if plan.refusal is not None:
         return refusal.refusal_view(plan, why=why)
-    parts: list[RenderableType] = [headline(plan), command(plan), _section("Why", reasons(plan))]
+    parts: list[RenderableType] = [headline(plan), *verified(plan), command(plan), _section("Why", reasons(plan))]
     parts.append(_section("Memory", memory_view.table(plan.chosen.memory, plan.oracle)))
     parts += notes(plan)
     if why:
@@ -42,7 +42,7 @@ def plan_view(plan: Plan, *, why: bool = False) -> RenderableType:
 
 def check_view(plan: Plan, *, why: bool = False) -> RenderableType:
     """What a user's own flags come to: verdict, findings with their fixes, memory. ``plan.lint`` must be set."""
-    parts: list[RenderableType] = [headline(plan), Text()]
+    parts: list[RenderableType] = [headline(plan), *verified(plan), Text()]
     findings = plan.lint or ()
     if plan.refusal is not None:
         parts += refusal.nearest(plan, plan.refusal)
@@ -58,6 +58,15 @@ def headline(plan: Plan) -> Text:
     """The verdict in one sentence."""
     verdict = Verdict.REFUSED if plan.chosen.shortfalls else plan.verdict
     return Text(wording.headline(plan), style=_STYLE[verdict])
+
+
+def verified(plan: Plan) -> list[RenderableType]:
+    """What earlier verified runs taught this plan, in a line; nothing without any."""
+    known = plan.verified
+    if known is None:
+        return []
+    what = "Verified" if known.exact else "Its family of models was verified"
+    return [Text(f"{what} on {known.when}: {wording.correction(known)}.")]
 
 
 def command(plan: Plan, candidate: Candidate | None = None) -> RenderableType:

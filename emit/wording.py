@@ -8,6 +8,7 @@ from typing import Final
 from planner import units
 from planner.cost.rates import assumed_rates, rates_of
 from planner.facts.machine import Machine
+from planner.facts.observed import Verified
 from planner.facts.reading import Reading
 from planner.plans.decision import Decision, Evidence, Scalar
 from planner.plans.plan import Candidate, Plan, Shortfall, Verdict
@@ -115,6 +116,22 @@ def free(candidate: Candidate) -> str:
     if not parts and host is not None:
         parts = [f"{units.size(host)} of RAM"]
     return f"{' and '.join(parts)} stay free" if parts else "free memory unknown"
+
+
+def correction(verified: Verified) -> str:
+    """``"decode x0.62, prefill x1.10 of the raw prediction (3 runs); n_ubatch 1024 kept"``."""
+    ratios = [
+        f"{name} x{ratio:.2f}"
+        for name, ratio in (("decode", verified.decode_ratio), ("prefill", verified.prefill_ratio))
+        if ratio is not None
+    ]
+    runs = f"{verified.runs} run{'s' if verified.runs != 1 else ''}"
+    bounded = ", cut to its bounds" if verified.bounded else ""
+    parts = [f"{', '.join(ratios)} of the raw prediction ({runs}{bounded})"] if ratios else []
+    parts += [f"{units.mib(n)} more of {clean(device)}" for device, n in verified.extra]
+    kept = ", ".join(f"{clean(name)} {clean(value)}" for name, value in verified.kept)
+    parts += [f"{kept} kept"] if kept else []
+    return "; ".join(parts) or "as predicted"
 
 
 _OPENING: Final = {

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from planner.errors import MachineFileError, ModelFileError, OptionError, PlanFileError
-from planner.facts.workload import Workload
 from planner.plans.oracle import Ask
+from planner.request import Measure as Measure
+from planner.request import Request as Request
 
 if TYPE_CHECKING:
     from planner.demo import DemoModel
@@ -21,48 +22,13 @@ if TYPE_CHECKING:
     from planner.facts.routing import PoolSet, Routing
     from planner.plans.decision import Decision, RuleDoc
     from planner.plans.plan import Plan
+    from planner.plans.rule import Problem
     from planner.plans.settings import Tool
+    from planner.plans.verified import Attempt
     from planner.routing.session import CaptureRequest
-    from probes.timed import Listener
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """How to measure.
-
-    Args:
-        listener: who is told of the progress.
-        budget_s: what all timed probes may take together.
-        refresh: measure again what was kept.
-        take_memory: find out how much RAM can really be taken, too.
-    """
-
-    listener: Listener
-    budget_s: float = 60.0
-    refresh: bool = False
-    take_memory: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What a user asks for.
-
-    Args:
-        model: a GGUF path, any shard, or an ``https://`` URL.
-        machine_file: a recorded machine; nothing is measured then.
-        llama: a llama.cpp folder or program; None looks for one.
-        measure: how to measure what was not measured before; None takes kept figures only.
-        ask: whether the engine confirms the memory.
-        routing: a file that says which experts the model uses.
-    """
-
-    model: str
-    workload: Workload
-    machine_file: str | None = None
-    llama: str | None = None
-    measure: Measure | None = None
-    ask: Ask = Ask.CALL
-    routing: str | None = None
+    from planner.verification import Listener
+    from planner.verification import Options as Options
+    from planner.verification import Running as Running
 
 
 def inspect(path: str) -> Model:
@@ -121,12 +87,10 @@ def make_plan(request: Request) -> Plan:
     """
     from planner import search
     from planner.oracle import confirmed
-    from planner.plans.rule import Problem
     from policies import RULES
 
     model = routed(inspect(request.model), request.routing)
-    machine = _machine(request, model)
-    problem = Problem(machine, model, _workload(request, machine))
+    problem = _problem(request, model)
     with _sound(model):
         return confirmed(lambda extra: search.plan(problem, RULES, extra), _asking(request))
 
@@ -140,14 +104,11 @@ def check(request: Request, flags: tuple[str, ...], tool: Tool) -> Plan:
     from emit.lint import lint, stops
     from planner import search
     from planner.oracle import confirmed
-    from planner.plans.rule import Problem
     from policies import RULES
 
     model = routed(inspect(request.model), request.routing)
-    machine = _machine(request, model)
-    workload = _workload(request, machine)
-    parsed = parse_argv(flags, model, machine, tool, build=workload.target_build)
-    problem = Problem(machine, model, workload)
+    problem = _problem(request, model)
+    parsed = parse_argv(flags, model, problem.machine, tool, build=problem.workload.target_build)
     with _sound(model):
         plan = confirmed(lambda extra: search.judge(problem, RULES, parsed.settings, tool, extra), _asking(request))
     findings = lint(parsed, plan)
@@ -210,10 +171,11 @@ def manuals(topic: str) -> tuple[RuleDoc, ...]:
     Raises:
         OptionError: nothing of that name.
     """
+    from planner.limits import setting_named
     from policies import RULES
 
     docs = tuple(rule.doc for rule in RULES)
-    setting = _setting(topic)
+    setting = setting_named(topic)
     found = tuple(doc for doc in docs if not topic or doc.id == topic or setting in doc.settings)
     if not found:
         known = ", ".join(doc.id for doc in docs)
@@ -238,6 +200,82 @@ def write_demo(folder: str) -> DemoModel:
     return write(Path(folder))
 
 
+def plan_to_start(request: Request) -> Plan:
+    """A plan whose engine can be started here: of a model, or of a file that a plan or verification was written to.
+
+    Raises as ``make_plan`` does, and
+        PlanFileError: the file holds no plan, or one of another model.
+        OptionError: nothing can be started for a recorded machine or another build.
+        EngineError: there is no llama.cpp.
+    """
+    from planner.verification.startable import check_plan, check_request
+
+    check_request(request.machine_file, request.workload.target_build)
+    plan = _saved_plan(request) if request.model.endswith(".json") else make_plan(request)
+    check_plan(plan)
+    return plan
+
+
+def _saved_plan(request: Request) -> Plan:
+    from emit.json_read import plan_from
+    from planner.files import text_of
+    from planner.plans.settings import Tool
+
+    saved = plan_from(text_of(request.model, PlanFileError), request.model)
+    if inspect(saved.model).fingerprint != saved.fingerprint:
+        raise PlanFileError(request.model, expected="a plan of this model", found=f"{saved.model} has changed")
+    pins = request.workload.pins
+    if pins or saved.refused:
+        found = "a refusal" if saved.refused else "--pin beside a plan that is made"
+        raise PlanFileError(request.model, expected="a plan to start as it is", found=found)
+    asked = replace(request, model=saved.model, workload=replace(saved.workload, rpc=request.workload.rpc))
+    plan = check(asked, saved.argv, Tool.SERVER)
+    return replace(plan, decisions=saved.decisions, lint=None)
+
+
+def verify_options(own: tuple[str, ...]) -> Options:
+    """Usual options with the user's own arguments for llama-server. Raises OptionError."""
+    from planner.verification import Options
+    from planner.verification.startable import own_arguments
+
+    return Options(own=own_arguments(own))
+
+
+def would_try(plan: Plan, options: Options) -> tuple[Attempt, ...]:
+    """What verifying a plan would try first."""
+    from planner import search
+    from planner.verification import first_attempts
+    from policies import RULES
+    from probes.host import LocalHost
+
+    return first_attempts(LocalHost(), plan, search.pricing(plan, RULES), options)
+
+
+@contextmanager
+def verifying(plan: Plan, options: Options, listener: Listener) -> Iterator[Running]:
+    """Start the engine with a plan that fits, verify it, and keep it running in the context if ``options.serve``."""
+    from planner import search
+    from planner.verification import verified
+    from policies import RULES
+    from probes.host import LocalHost
+
+    with verified(LocalHost(), plan, search.pricing(plan, RULES), options, listener) as running:
+        yield running
+
+
+def _problem(request: Request, model: Model) -> Problem:
+    """What is given, with what verified runs have taught; a recorded machine has no runs of its own here."""
+    from planner.limits import named
+    from planner.plans.rule import Problem
+    from planner.verification.learning import known
+    from probes.host import LocalHost
+
+    machine = _machine(request, model)
+    work = named(request.workload, machine)
+    own = request.machine_file is None
+    return Problem(machine, model, work, known(LocalHost(), machine, model, work) if own else None)
+
+
 def _machine(request: Request, model: Model) -> Machine:
     if request.machine_file is None:
         return _here(model, request.llama, request.workload.rpc, request.measure)
@@ -254,45 +292,3 @@ def _machine(request: Request, model: Model) -> Machine:
 def _asking(request: Request) -> Ask:
     """On a recorded machine no engine is started, and no answer of this one counts."""
     return Ask.NEVER if request.machine_file is not None else request.ask
-
-
-def _workload(request: Request, machine: Machine) -> Workload:
-    """The workload with every pinned flag under the name of its setting.
-
-    Raises:
-        OptionError: a budget for a device that is not there.
-    """
-    known = {gpu.id for gpu in machine.gpus}
-    for device, _ in request.workload.vram_bytes:
-        if device and device not in known:
-            there = " ".join(sorted(known)) or "no device"
-            raise OptionError(f"--vram {device}", expected=there, found="a device that is not there")
-    for gpu in machine.gpus:
-        asked = dict(request.workload.vram_bytes).get(gpu.id, dict(request.workload.vram_bytes).get("", 0))
-        if asked > gpu.total_bytes:
-            raise OptionError(
-                "--vram", expected=f"at most {gpu.total_bytes} bytes for {gpu.id}", found=f"{asked} bytes"
-            )
-    return replace(request.workload, pins=tuple(_pin(name, value) for name, value in request.workload.pins))
-
-
-_OPPOSITE: Final = {"1": "0", "on": "off", "true": "false", "yes": "no"}
-
-
-def _pin(name: str, value: str) -> tuple[str, str]:
-    """``(n_cpu_moe, 3)`` for ``n-cpu-moe``, ``--n-cpu-moe``, ``-ncmoe`` or itself; ``(repack, off)`` for
-    ``(--no-repack, on)``."""
-    from emit.flags import negates, setting_of
-
-    bare = name.lstrip("-")
-    for spelling in (name, f"--{bare}", f"-{bare}"):
-        setting = setting_of(spelling)
-        if setting is not None:
-            words = _OPPOSITE | {no: yes for yes, no in _OPPOSITE.items()}
-            return setting, words.get(value.lower(), value) if negates(spelling) else value
-    return bare.replace("-", "_"), value
-
-
-def _setting(name: str) -> str:
-    """The setting behind a flag in any spelling."""
-    return _pin(name, "")[0]

@@ -11,31 +11,17 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from planner.facts.machine import Os
-from probes.pipes import Heard, Reader
+from probes import nvml_library
+from probes.commands import CompletedRun as CompletedRun
+from probes.commands import Heard, Reader, Started
 
 MAX_TEXT: Final = 4 << 20
 STALE_S: Final = 60.0
 _KERNEL: Final = ("/proc/", "/sys/", "/dev/")
 _SYSTEMS: Final = {"win32": Os.WINDOWS, "darwin": Os.MACOS}
-
-
-@dataclass(frozen=True, slots=True)
-class CompletedRun:
-    """A command that ended.
-
-    Args:
-        returncode: exit status, negative for a signal; None if it did not start or ran out of time.
-        problem: why ``returncode`` is None, or empty.
-    """
-
-    returncode: int | None
-    stdout: str = ""
-    stderr: str = ""
-    problem: str = ""
 
 
 class Host(Protocol):
@@ -87,6 +73,9 @@ class Host(Protocol):
         self, script: str, arguments: tuple[str, ...], timeout_s: float, heard: Heard | None = None
     ) -> CompletedRun:
         """Run ``probes/<script>`` in an isolated Python that ends with us, even if we are killed."""
+
+    def start(self, argv: tuple[str, ...], env: Mapping[str, str] | None = None) -> Started | str:
+        """Start a command in a process group of its own, without a shell; or why it did not start."""
 
     def cached(self, key: str) -> str | None:
         """Text kept from an earlier run under this key; None if there is none."""
@@ -167,7 +156,7 @@ class LocalHost:
         return os.path.dirname(spec.origin) if spec is not None and spec.origin else None
 
     def library(self, name: str) -> Any | None:
-        if name == "pynvml" and not _nvml_loads():
+        if name == "pynvml" and not nvml_library.loads():
             return None
         from importlib import import_module
 
@@ -184,6 +173,9 @@ class LocalHost:
         heard: Heard | None = None,
     ) -> CompletedRun:
         return _run(argv, timeout_s, {**os.environ, **(env or {})}, heard=heard)
+
+    def start(self, argv: tuple[str, ...], env: Mapping[str, str] | None = None) -> Started | str:
+        return _start(argv, {**os.environ, **(env or {})})
 
     def run_script(
         self, script: str, arguments: tuple[str, ...], timeout_s: float, heard: Heard | None = None
@@ -227,18 +219,6 @@ def _sweep(folder: str) -> None:
                 os.unlink(part)
 
 
-def _nvml_loads() -> bool:
-    import ctypes
-
-    names = ("nvml.dll",) if sys.platform == "win32" else ("libnvidia-ml.so.1",)
-    for name in names:
-        try:
-            ctypes.CDLL(name)
-        except OSError:
-            return False
-    return True
-
-
 def _run(
     argv: tuple[str, ...],
     timeout_s: float,
@@ -250,13 +230,10 @@ def _run(
     """``leashed``: standard input is a pipe that we hold open and that ends when we do."""
     import subprocess
 
-    group: dict[str, Any] = {"start_new_session": True}
-    if sys.platform == "win32":
-        group = {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
     try:
         source = pipe if leashed else null
-        process = subprocess.Popen(argv, stdin=source, stdout=pipe, stderr=pipe, env=env, shell=False, **group)
+        process = subprocess.Popen(argv, stdin=source, stdout=pipe, stderr=pipe, env=env, shell=False, **_group())
     except (OSError, ValueError) as e:
         return CompletedRun(None, problem=f"could not start: {getattr(e, 'strerror', None) or e}")
     problem = ""
@@ -273,6 +250,31 @@ def _run(
             process.stdin.close()
     stdout, stderr = (reader.text() for reader in readers)
     return CompletedRun(None if problem else process.returncode, stdout, stderr, problem)
+
+
+def _group() -> dict[str, Any]:
+    """Arguments that put a command into a group of its own: what the terminal sends does not reach it."""
+    if sys.platform == "win32":
+        import subprocess
+
+        return {"creationflags": subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.CREATE_NO_WINDOW}
+    return {"start_new_session": True}
+
+
+def _start(argv: tuple[str, ...], env: Mapping[str, str]) -> Started | str:
+    import subprocess
+
+    class Running(subprocess.Popen[bytes]):
+        def end(self) -> int:
+            _end_group(self.pid)
+            self.kill()
+            return self.wait()
+
+    pipe, out = subprocess.PIPE, subprocess.STDOUT
+    try:
+        return Running(argv, stdin=pipe, stdout=pipe, stderr=out, env=env, shell=False, **_group())
+    except (OSError, ValueError) as e:
+        return f"could not start: {getattr(e, 'strerror', None) or e}"
 
 
 def _end_group(pid: int) -> None:

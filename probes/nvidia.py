@@ -40,7 +40,7 @@ def read(host: Host, _request: Request, _seen: Seen) -> Outcome[tuple[DriverGpu,
 
 
 def _devices(host: Host, nvml: Any) -> Outcome[tuple[DriverGpu, ...]]:
-    cards = tuple(_card(nvml, n) for n in range(int(nvml.nvmlDeviceGetCount())))
+    cards = tuple(card(nvml, n) for n in range(int(nvml.nvmlDeviceGetCount())))
     visible = cuda_order.visible(
         cards, host.env("CUDA_VISIBLE_DEVICES"), by_bus=host.env("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     )
@@ -62,12 +62,12 @@ def _driver(nvml: Any) -> str | None:
     return clean(version.decode() if isinstance(version, bytes) else str(version)) or None
 
 
-def _card(nvml: Any, index: int) -> cuda_order.Card:
+def card(nvml: Any, index: int) -> cuda_order.Card:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    cores, clock = _ask(nvml, "NumGpuCores", handle), _ask(nvml, "MaxClockInfo", handle, nvml.NVML_CLOCK_SM)
+    cores, clock = ask(nvml, "NumGpuCores", handle), ask(nvml, "MaxClockInfo", handle, nvml.NVML_CLOCK_SM)
     return cuda_order.Card(
         handle=handle,
-        uuid=clean(str(_ask(nvml, "UUID", handle) or f"index {index}")),
+        uuid=clean(str(ask(nvml, "UUID", handle) or f"index {index}")),
         speed=float((cores or 0) * (clock or 0)),
         slices=_slices(nvml, handle),
     )
@@ -75,24 +75,24 @@ def _card(nvml: Any, index: int) -> cuda_order.Card:
 
 def _slices(nvml: Any, handle: Any) -> tuple[cuda_order.Card, ...]:
     """MIG devices of a card whose MIG mode is on."""
-    mode = _ask(nvml, "MigMode", handle)
+    mode = ask(nvml, "MigMode", handle)
     if not mode or mode[0] != nvml.NVML_DEVICE_MIG_ENABLE:
         return ()
     found = []
-    for n in range(_ask(nvml, "MaxMigDeviceCount", handle) or 0):
-        part = _ask(nvml, "MigDeviceHandleByIndex", handle, n)
+    for n in range(ask(nvml, "MaxMigDeviceCount", handle) or 0):
+        part = ask(nvml, "MigDeviceHandleByIndex", handle, n)
         if part is not None:
-            found.append(cuda_order.Card(part, clean(str(_ask(nvml, "UUID", part))), 0.0, parent=handle))
+            found.append(cuda_order.Card(part, clean(str(ask(nvml, "UUID", part))), 0.0, parent=handle))
     return tuple(found)
 
 
 def _gpu(nvml: Any, card: cuda_order.Card, model: DriverModel, driver: str | None) -> DriverGpu:
     """A device that reports no memory of its own shares the host's (Jetson, Grace-Blackwell desktops)."""
     whole_card = card.parent if card.parent is not None else card.handle
-    memory = _memory(nvml, card.handle)
-    name = _ask(nvml, "Name", card.handle)
-    generation = _ask(nvml, "MaxPcieLinkGeneration", whole_card)
-    width = _ask(nvml, "CurrPcieLinkWidth", whole_card)
+    memory = memory_of(nvml, card.handle)
+    name = ask(nvml, "Name", card.handle)
+    generation = ask(nvml, "MaxPcieLinkGeneration", whole_card)
+    width = ask(nvml, "CurrPcieLinkWidth", whole_card)
     return DriverGpu(
         key=card.uuid,
         name=clean(name.decode() if isinstance(name, bytes) else str(name)) if name else None,
@@ -108,18 +108,18 @@ def _gpu(nvml: Any, card: cuda_order.Card, model: DriverModel, driver: str | Non
     )
 
 
-def _memory(nvml: Any, handle: Any) -> Any | None:
+def memory_of(nvml: Any, handle: Any) -> Any | None:
     """Version 2 keeps the driver's reserve out of "used"; older drivers know version 1 only."""
     for version in ((nvml.nvmlMemory_v2,), ()):
-        memory = _ask(nvml, "MemoryInfo", handle, *version)
+        memory = ask(nvml, "MemoryInfo", handle, *version)
         if memory is not None and memory.total > 0:
             return memory
     return None
 
 
 def _memory_bps(nvml: Any, handle: Any) -> Reading | None:
-    clock = _ask(nvml, "MaxClockInfo", handle, nvml.NVML_CLOCK_MEM)
-    bits = _ask(nvml, "MemoryBusWidth", handle)
+    clock = ask(nvml, "MaxClockInfo", handle, nvml.NVML_CLOCK_MEM)
+    bits = ask(nvml, "MemoryBusWidth", handle)
     if not clock or not bits:
         return None
     method = f"NVML memory clock {clock} MHz, two transfers each, {bits} bit"
@@ -127,11 +127,11 @@ def _memory_bps(nvml: Any, handle: Any) -> Reading | None:
 
 
 def _driver_model(nvml: Any, handle: Any) -> DriverModel:
-    current = _ask(nvml, "CurrentDriverModel", handle)
+    current = ask(nvml, "CurrentDriverModel", handle)
     return DriverModel.WDDM if current is None or int(current) == nvml.NVML_DRIVER_WDDM else DriverModel.TCC
 
 
-def _ask(nvml: Any, what: str, *args: Any) -> Any | None:
+def ask(nvml: Any, what: str, *args: Any) -> Any | None:
     """``nvmlDeviceGet<what>``; None where this device or driver cannot say."""
     try:
         return getattr(nvml, f"nvmlDeviceGet{what}")(*args)

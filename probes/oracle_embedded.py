@@ -72,7 +72,7 @@ def ask(host: Host, library: str, path: str, settings: Mapping[str, Any]) -> Out
     Args:
         settings: fields of ``Settings`` by name.
     """
-    question = json.dumps({"model": _model(settings), "context": _context(settings)})
+    question = json.dumps({"model": _model(settings), "context": context_fields(settings)})
     argv = (host.python, "-I", "-c", _SCRIPT, library, question, path)
     run = host.run(argv, oracle.TIMEOUT_S, ENVIRONMENT)
     if run.returncode != 0:
@@ -85,7 +85,7 @@ def _model(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"n_gpu_layers": 0, "use_extra_bufts": settings["repack"], "no_host": settings["no_host"]}
 
 
-def _context(settings: Mapping[str, Any]) -> dict[str, Any]:
+def context_fields(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of ``llama_context_params`` (``common_context_params_to_llama``, common/common.cpp, b11312)."""
     same = ("n_ctx", "n_ubatch", "op_offload", "swa_full", "kv_unified")
     return {

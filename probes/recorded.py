@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from planner.facts.machine import Os
+from probes.commands import Heard, Started
 from probes.host import CompletedRun
-from probes.pipes import Heard
 
 
 class RecordedHost:
@@ -95,6 +95,9 @@ class RecordedHost:
         self, script: str, arguments: tuple[str, ...], timeout_s: float, heard: Heard | None = None
     ) -> CompletedRun:
         return self._runs.get((script, *arguments), CompletedRun(None, problem="not recorded"))
+
+    def start(self, argv: tuple[str, ...], env: Mapping[str, str] | None = None) -> Started | str:
+        return "not recorded"
 
     def cached(self, key: str) -> str | None:
         return self._kept.get(key)

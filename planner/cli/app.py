@@ -19,6 +19,7 @@ from planner.cli.guard import guarded, lost, printable
 from planner.cli.look import inspect, probe
 from planner.cli.planning import check, plan
 from planner.cli.routing import routing
+from planner.cli.verify import run, verify
 
 HELP = """How to start llama.cpp for one mixture-of-experts GGUF on one machine, why, and whether it will fit.
 
@@ -76,7 +77,7 @@ def _root(
     pass
 
 
-for _command in (plan, check, inspect, probe, routing, demo):
+for _command in (plan, run, verify, check, inspect, probe, routing, demo):
     app.command()(guarded(expanded(_command)))
 # a topic may itself begin with a dash
 app.command(context_settings={"ignore_unknown_options": True})(guarded(expanded(explain)))

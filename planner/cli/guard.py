@@ -48,6 +48,11 @@ def product(text: str) -> None:
     _write(sys.stdout, text if text.endswith("\n") else text + "\n")
 
 
+def piece(stream: TextIO | None, text: str) -> None:
+    """Part of a text that comes in pieces, shown at once."""
+    _write(stream, printable(text))
+
+
 def complain(text: str) -> None:
     """One error message on stderr."""
     note(f"moeplan: {text}")

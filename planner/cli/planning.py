@@ -33,7 +33,7 @@ def plan(
     from planner import pipeline
 
     targets = out.targets()
-    _deliver(pipeline.make_plan(_request(model, options, measuring, out, timed=auto, confirm=auto)), targets, out)
+    deliver(pipeline.make_plan(request_of(model, options, measuring, out, timed=auto, confirm=auto)), targets, out)
 
 
 def check(
@@ -50,11 +50,11 @@ def check(
     from planner import pipeline
 
     targets = out.targets()
-    request = _request(model, options, measuring, out, timed=measuring.asked, confirm=True)
-    _deliver(pipeline.check(request, tuple(flags or ()), tool), targets, out)
+    request = request_of(model, options, measuring, out, timed=measuring.asked, confirm=True)
+    deliver(pipeline.check(request, tuple(flags or ()), tool), targets, out)
 
 
-def _request(
+def request_of(
     model: str,
     options: PlanOptions,
     measuring: MeasureOptions,
@@ -79,7 +79,7 @@ def _request(
     return Request(model, options.workload(), options.machine, options.llama, measure, ask, options.routing)
 
 
-def _deliver(plan: Plan, targets: tuple[tuple[Format, str], ...], out: OutputOptions) -> None:
+def deliver(plan: Plan, targets: tuple[tuple[Format, str], ...], out: OutputOptions) -> None:
     """Write every form to its file or to stdout; a refusal ends with exit code 1."""
     from planner.files import write_file
     from planner.plans.plan import Verdict

@@ -117,7 +117,7 @@ class CorrectedCost(CostModel):
     def __init__(self, model: Model, machine: Machine, tool: Tool, extra: Extra, *, whole: bool = True) -> None:
         super().__init__(model, machine, tool, whole=whole)
         self._extra = {
-            device: Term(RESIDUAL, n_bytes, Source.MEASURED, "llama-fit-params counts this much more")
+            device: Term(RESIDUAL, n_bytes, Source.MEASURED, "llama.cpp needs this much more than predicted")
             for device, n_bytes in extra
         }
 

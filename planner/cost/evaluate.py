@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from planner.cost.correction import corrected
 from planner.cost.host_share import host_expert_shares
 from planner.cost.model import CostModel
 from planner.cost.speed import SpeedModel
 from planner.cost.startable import objections
 from planner.facts.machine import DriverModel, Machine, Os
+from planner.facts.observed import Verified
 from planner.facts.workload import Workload
 from planner.plans.memory import Memory
 from planner.plans.plan import Candidate, Shortfall, Verdict
@@ -54,8 +56,15 @@ class _Key:
 class Evaluator:
     """Prices settings for one problem. Memory does not depend on the workload and is shared between workloads."""
 
-    def __init__(self, cost: CostModel, workload: Workload, memory: dict[Settings, Memory] | None = None) -> None:
+    def __init__(
+        self,
+        cost: CostModel,
+        workload: Workload,
+        memory: dict[Settings, Memory] | None = None,
+        verified: Verified | None = None,
+    ) -> None:
         self.cost, self.machine, self.model = cost, cost.machine, cost.model
+        self._workload, self._verified = workload, verified
         self._speed = SpeedModel(self.model, self.machine, workload)
         self._unified = frozenset(gpu.id for gpu in self.machine.gpus if gpu.unified)
         self._memo: dict[_Key, Candidate] = {}
@@ -64,7 +73,7 @@ class Evaluator:
 
     def under(self, workload: Workload) -> Evaluator:
         """The same model and machine under another workload."""
-        return Evaluator(self.cost, workload, self._memory)
+        return Evaluator(self.cost, workload, self._memory, self._verified)
 
     def memory(self, settings: Settings) -> Memory:
         """Memory alone: what the search asks of most settings."""
@@ -134,10 +143,11 @@ class Evaluator:
         layers = self.cost.layers_on(settings)
         shares = host_expert_shares(self.model, settings, layers)
         resident = self._resident(memory)
+        speed = self._speed.speed(settings, layers, shares, resident)
         return Candidate(
             settings=settings,
             memory=memory,
-            speed=self._speed.speed(settings, layers, shares, resident),
+            speed=corrected(speed, self._verified, settings.devices, self._workload),
             verdict=Verdict.FITS if resident >= 1.0 else Verdict.PAGES,
             shortfalls=self.shortfalls(memory, reserve),
             objections=(*objections(self.model, settings), *self.cost.pools.objections(settings, layers, shares)),

@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from planner.facts.machine import Machine
 from planner.facts.model import Model
+from planner.facts.observed import Verified
 from planner.facts.workload import Workload
 from planner.plans.decision import Decision
 from planner.plans.memory import Memory
@@ -105,6 +106,8 @@ class Plan:
     """Set (possibly empty) when the settings are a user's own flags."""
     oracle: Oracle | None = None
     """The engine's word on the memory; None if it was not to be asked."""
+    verified: Verified | None = None
+    """What earlier verified runs taught this plan; None without any."""
 
     @property
     def verdict(self) -> Verdict:

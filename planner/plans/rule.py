@@ -8,6 +8,7 @@ from typing import Any
 
 from planner.facts.machine import Gpu, Machine
 from planner.facts.model import Model
+from planner.facts.observed import Verified
 from planner.facts.workload import Workload
 from planner.plans.decision import Decision, RuleDoc
 from planner.plans.plan import Candidate, Caution
@@ -19,11 +20,12 @@ Evaluate = Callable[[Settings], Candidate]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Everything that is given."""
+    """Everything that is given; ``verified``: what earlier verified runs teach, None without any."""
 
     machine: Machine
     model: Model
     workload: Workload
+    verified: Verified | None = None
 
     def gpu(self, device: str) -> Gpu:
         return next(gpu for gpu in self.machine.gpus if gpu.id == device)

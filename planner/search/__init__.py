@@ -2,5 +2,6 @@
 
 from planner.search.check import judge, stopped
 from planner.search.decide import plan
+from planner.search.pricing import Pricing, pricing
 
-__all__ = ["judge", "plan", "stopped"]
+__all__ = ["Pricing", "judge", "plan", "pricing", "stopped"]

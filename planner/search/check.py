@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.cost.confirm import CorrectedCost, Extra
+from planner.cost.confirm import Extra
 from planner.cost.evaluate import Evaluator, budgeted
 from planner.errors import OptionError
 from planner.plans.plan import Candidate, Plan, Refusal
 from planner.plans.rule import Problem, Rule
 from planner.plans.settings import Settings, Tool
-from planner.search.decide import cautions
+from planner.search.decide import cautions, evaluator_of
 from planner.search.engine import search
 
 
@@ -24,8 +24,8 @@ def judge(problem: Problem, rules: tuple[Rule, ...], settings: Settings, tool: T
         OptionError: settings that llama.cpp itself would refuse.
     """
     problem = replace(problem, machine=budgeted(problem.machine, problem.workload))
-    server = Evaluator(CorrectedCost(problem.model, problem.machine, Tool.SERVER, extra, whole=False), problem.workload)
-    runs = Evaluator(CorrectedCost(problem.model, problem.machine, tool, extra), problem.workload)
+    server = evaluator_of(problem, Tool.SERVER, extra, whole=False)
+    runs = evaluator_of(problem, tool, extra)
     chosen = runs.candidate(settings, search(problem, rules, server).draft.reserve)
     refusal = None
     if not chosen.runs:
@@ -38,6 +38,7 @@ def judge(problem: Problem, rules: tuple[Rule, ...], settings: Settings, tool: T
         cautions=cautions(problem, chosen),
         refusal=refusal,
         lint=(),
+        verified=problem.verified,
     )
 
 
@@ -48,9 +49,9 @@ def stopped(plan: Plan, rules: tuple[Rule, ...], reasons: tuple[str, ...]) -> Pl
         return replace(plan, refusal=replace(plan.refusal, reason=reason))
     if plan.refusal is not None:
         return replace(plan, refusal=replace(plan.refusal, reason=f"{reason}; {plan.refusal.reason}"))
-    problem = Problem(plan.machine, plan.model, plan.workload)
+    problem = Problem(plan.machine, plan.model, plan.workload, plan.verified)
     extra = plan.oracle.reserved if plan.oracle else ()
-    server = Evaluator(CorrectedCost(plan.model, plan.machine, Tool.SERVER, extra, whole=False), plan.workload)
+    server = evaluator_of(problem, Tool.SERVER, extra, whole=False)
     nearest = _nearest(problem, rules, server, plan.chosen.settings)
     return replace(plan, refusal=Refusal((), nearest, reason))
 

@@ -8,14 +8,15 @@ from typing import Final
 from planner.cost.confirm import CorrectedCost, Extra, larger
 from planner.cost.evaluate import Evaluator, budgeted
 from planner.cost.rates import assumed_rates, rates_of
-from planner.errors import PolicyError
-from planner.plans.decision import Decision
+from planner.errors import OptionError, PolicyError
+from planner.plans.decision import Confidence, Decision
 from planner.plans.memory import total
 from planner.plans.plan import Candidate, Caution, Plan, Verdict
 from planner.plans.rule import Problem, Rule
 from planner.plans.settings import Tool
 from planner.search.engine import Search, search
 from planner.search.exchange import exchange
+from planner.search.pins import with_values
 from planner.search.refusal import closest, refuse
 
 ATTEMPTS: Final = 2
@@ -34,17 +35,28 @@ def plan(problem: Problem, rules: tuple[Rule, ...], extra: Extra = ()) -> Plan:
     """
     problem = replace(problem, machine=budgeted(problem.machine, problem.workload))
     searched, found = _settled(problem, rules, extra)
+    kept = _verified(searched, found, extra) if found else None
+    found = kept or found
     chosen = found or closest(searched)
     return Plan(
         machine=problem.machine,
         model=problem.model,
         workload=problem.workload,
         chosen=chosen,
-        decisions=_explained(searched, rules, chosen) if found else (),
+        decisions=_explained(searched, rules, chosen, adopted=kept is not None) if found else (),
         exchange=exchange(searched, chosen) if found else (),
         cautions=searched.draft.cautions + cautions(problem, chosen),
         refusal=None if found else refuse(problem, rules, searched.evaluator, chosen),
+        verified=problem.verified,
     )
+
+
+def evaluator_of(problem: Problem, tool: Tool, extra: Extra, *, whole: bool = True) -> Evaluator:
+    """Prices for a problem: with what the engine is known to need, and with what verified runs have taught."""
+    verified = problem.verified
+    more = larger(extra, verified.extra) if verified else extra
+    cost = CorrectedCost(problem.model, problem.machine, tool, more, whole=whole)
+    return Evaluator(cost, problem.workload, verified=verified)
 
 
 def _settled(problem: Problem, rules: tuple[Rule, ...], extra: Extra) -> tuple[Search, Candidate | None]:
@@ -55,17 +67,15 @@ def _settled(problem: Problem, rules: tuple[Rule, ...], extra: Extra) -> tuple[S
     """
     padding: Extra = ()
     for last in (False,) * ATTEMPTS + (True,):
-        counted = extra if last else larger(extra, padding)
-        cost = CorrectedCost(problem.model, problem.machine, Tool.SERVER, counted, whole=last)
-        searched = search(problem, rules, Evaluator(cost, problem.workload))
+        rough = evaluator_of(problem, Tool.SERVER, extra if last else larger(extra, padding), whole=last)
+        searched = search(problem, rules, rough)
         found = searched.best()
-        if found is None or not cost.is_rough:
+        if found is None or not rough.cost.is_rough:
             break
-        exact = Evaluator(CorrectedCost(problem.model, problem.machine, Tool.SERVER, extra), problem.workload)
-        whole = exact.candidate(found.settings, searched.draft.reserve)
-        if whole.runs:
-            return searched, whole
-        padding = _beyond(whole, found, extra)
+        exact = evaluator_of(problem, Tool.SERVER, extra).candidate(found.settings, searched.draft.reserve)
+        if exact.runs:
+            return searched, exact
+        padding = _beyond(exact, found, extra)
     return searched, found
 
 
@@ -77,15 +87,39 @@ def _beyond(whole: Candidate, rough: Candidate, extra: Extra) -> Extra:
     return tuple((device, known.get(device, 0) + n_bytes) for device, n_bytes in more if n_bytes > 0)
 
 
-def _explained(searched: Search, rules: tuple[Rule, ...], chosen: Candidate) -> tuple[Decision, ...]:
-    """Every rule's second half, checked against what was really chosen; a pin speaks for itself."""
+def _verified(searched: Search, found: Candidate, extra: Extra) -> Candidate | None:
+    """The settings that this very question was verified with, if they still run as well as the choice does."""
+    known = searched.problem.verified
+    kept = known.kept if known is not None else ()
+    kept = tuple((name, text) for name, text in kept if searched.problem.pin(name) is None)
+    if not kept:
+        return None
+    try:
+        settings = with_values(found.settings, kept)
+        whole = evaluator_of(searched.problem, Tool.SERVER, extra)
+        candidate = whole.candidate(searched.evaluate(settings).settings, searched.draft.reserve)
+    except OptionError:
+        return None  # kept by another version of moeplan
+    return candidate if candidate.runs and candidate.verdict is found.verdict else None
+
+
+def _explained(searched: Search, rules: tuple[Rule, ...], chosen: Candidate, *, adopted: bool) -> tuple[Decision, ...]:
+    """Every rule's second half, checked against what was really chosen; a pin and a trial speak for themselves."""
     problem, pins = searched.problem, dict(searched.problem.workload.pins)
+    known = problem.verified
+    kept = dict(known.kept) if known and adopted else {}
     decisions: list[Decision] = []
     for rule in rules:
         for decision in rule.explain(problem, searched.draft, chosen, searched.evaluate):
             _check(rule, decision, chosen)
             if decision.setting in pins:
                 decision = replace(decision, headline=f"pinned by you; the rule says: {decision.headline}")
+            elif known and decision.setting in kept:
+                decision = replace(
+                    decision,
+                    headline=f"so verified on {known.when}; the rule says: {decision.headline}",
+                    confidence=Confidence.MEASURED,
+                )
             decisions.append(decision)
     return tuple(decisions)
 

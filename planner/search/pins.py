@@ -34,6 +34,12 @@ def pinned(problem: Problem, draft: Draft) -> Draft:
     return replace(draft, domains=tuple(domains.items()))
 
 
+def with_values(settings: Settings, values: tuple[tuple[str, str], ...]) -> Settings:
+    """Settings with others' values in the words of ``--pin``. Raises OptionError for what is none."""
+    known = {field.name for field in dataclasses.fields(Settings)}
+    return replace(settings, **{name: _parsed(name, text) for name, text in values if name in known})
+
+
 _LEAST: Final = {"n_ctx": 1, "n_ubatch": 1, "n_batch": 1, "n_parallel": 1, "threads": 1, "threads_batch": 1}
 _LARGEST: Final = 1 << 31
 

@@ -56,7 +56,10 @@ def test_version(run: Run) -> None:
         (("plan", "m.gguf", "--goal", "fame"), "--goal"),
         (("plan", "m.gguf", "--format", "xml"), "--format"),
         (("plan", "m.gguf", "--format", "text", "--json", "-o", "x"), "expected one per --format (2)"),
-        (("run", "m.gguf"), "No such command 'run'"),
+        (("serve", "m.gguf"), "No such command 'serve'"),
+        (("run", "m.gguf", "--max-trials", "-1"), "--max-trials"),
+        (("verify", "m.gguf", "--", "--port", "none"), "expected 1 to 65535"),
+        (("verify", "m.gguf", "--", "--host", "0.0.0.0"), "on this computer alone"),
     ],
 )
 def test_usage_errors(run: Run, args: tuple[str, ...], says: str) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from probes.collect import collect
+from probes.commands import Heard
 from probes.host import CompletedRun, LocalHost
-from probes.pipes import Heard
 
 
 class Recorder(LocalHost):

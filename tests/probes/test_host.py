@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from probes.commands import MAX_OUTPUT
 from probes.host import LocalHost
-from probes.pipes import MAX_OUTPUT
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="process groups and signals are POSIX")
 

@@ -10,9 +10,9 @@ import pytest
 
 from planner.facts.machine import Os
 from probes import routing_callback, routing_imatrix
+from probes.commands import Heard
 from probes.host import CompletedRun
 from probes.llama_find import Place
-from probes.pipes import Heard
 from probes.routing_callback import Job
 
 JOB = Job("m.gguf", "t.txt", 64, 4, 8, 2, "out.gguf")

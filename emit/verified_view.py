@@ -1,0 +1,111 @@
+"""A verification as text for a terminal: verdict, observed against predicted, trials, steps back, the command."""
+
+from __future__ import annotations
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from emit import text, wording
+from planner import units
+from planner.plans.verified import Attempt, Compared, Finding, Rates, Trial, Verification
+
+_STYLE = {
+    Finding.VERIFIED: "bold green",
+    Finding.SLOWER: "bold yellow",
+    Finding.COLLAPSED: "bold red",
+    Finding.FAILED: "bold red",
+}
+
+
+def verification_view(found: Verification, *, why: bool = False) -> RenderableType:
+    """The verdict, then what was checked, then the command that stands.
+
+    Args:
+        why: add the decisions behind the settings.
+
+    Raises:
+        EngineError: this llama.cpp cannot do what the settings ask.
+    """
+    opening = f"{found.finding.value.capitalize()}: {wording.clean(found.reason)}."
+    parts: list[RenderableType] = [Text(opening, style=_STYLE[found.finding])]
+    if found.url:
+        parts.append(Text(f"Serving at {wording.clean(found.url)}"))
+    parts.append(Text())
+    if found.lines:
+        lines = [Text(wording.clean(line)) for line in found.lines]
+        parts.append(_section("What the engine said last", text.bullets(lines)))
+    if found.compared:
+        parts.append(_section("Observed against predicted", compared_table(found.compared)))
+    if found.steps:
+        words = [Text(f"{wording.clean(step.words)}: {wording.clean(step.reason)}") for step in found.steps]
+        parts.append(_section("Stepped back to", text.bullets(words)))
+    if found.trials:
+        parts.append(_section("Trials", trials_table(found.trials)))
+    notes = [Text(wording.clean(note)) for note in found.notes]
+    if found.learned:
+        notes.append(Text(f"the next plan: {wording.correction(found.learned)}"))
+    if notes:
+        parts.append(_section("Notes", text.bullets(notes)))
+    if found.finding in (Finding.VERIFIED, Finding.SLOWER):
+        parts.append(text.command(found.plan))
+        if why:
+            parts.append(_section("Why", text.reasons(found.plan)))
+    return Group(*parts)
+
+
+def attempts_view(attempts: tuple[Attempt, ...]) -> RenderableType:
+    """``--dry-run``: what would be tried first."""
+    if not attempts:
+        return Text("Nothing would be tried: no change of speed alone fits.")
+    table = _grid("change", "expected", "because")
+    for item in attempts:
+        table.add_row(Text(wording.clean(item.words)), Text(f"{-item.gain:.0%}"), Text(wording.clean(item.basis)))
+    return _section("Would be tried, best first (time of a turn)", table)
+
+
+def compared_table(items: tuple[Compared, ...]) -> Table:
+    """One row per figure."""
+    table = _grid("", "predicted", "observed", "")
+    for item in items:
+        if item.unit == "bytes":
+            predicted, observed = units.mib(item.predicted.mid), units.mib(item.observed)
+        else:
+            predicted, observed = (
+                wording.band(item.predicted, item.unit),
+                f"{wording.number(item.observed)} {item.unit}",
+            )
+        word = "" if item.within else "more" if item.unit == "bytes" else "slower"
+        table.add_row(Text(wording.clean(item.term)), Text(predicted), Text(observed), Text(word, style="bold yellow"))
+    return table
+
+
+def trials_table(items: tuple[Trial, ...]) -> Table:
+    """One row per trial, with its rates before and after."""
+    table = _grid("change", "prefill, decode before", "after (tok/s)", "pairs", "outcome")
+    for item in items:
+        outcome = Text("kept: " if item.kept else "dropped: ", style="bold green" if item.kept else "")
+        table.add_row(
+            Text(wording.clean(item.attempt.words)),
+            Text(_rates(item.before)),
+            Text(_rates(item.after)),
+            Text(str(item.pairs)),
+            outcome.append(wording.clean(item.reason), style="not bold default"),
+        )
+    return table
+
+
+def _rates(rates: Rates | None) -> str:
+    return "" if rates is None else f"{wording.number(rates.prefill_tps)}, {wording.number(rates.decode_tps)}"
+
+
+def _grid(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
+
+
+def _section(title: str, body: RenderableType) -> RenderableType:
+    return Group(Text(title, style="bold"), Padding(body, (0, 0, 1, 2)))

@@ -1,0 +1,189 @@
+"""``moeplan run`` and ``moeplan verify``: a plan on the real engine."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from planner.cli.guard import complain, note, piece, product
+from planner.cli.options import MeasureOptions, OutputOptions, PlanOptions
+from planner.cli.planning import deliver, request_of
+from planner.cli.show import as_text
+from planner.errors import OptionError
+
+if TYPE_CHECKING:
+    from emit.formats import Format
+    from planner.pipeline import Options, Request, Running
+    from planner.plans.plan import Plan
+    from planner.plans.verified import Verification
+
+MODEL = typer.Argument(metavar="MODEL|PLAN.json", help="A GGUF file, or a plan or verification written with --json.")
+OWN = typer.Argument(metavar="[-- ARGS...]", help="More arguments for llama-server, after --; --port among them.")
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOptions:
+    """One field per option."""
+
+    prompt: Annotated[
+        str | None, typer.Option(metavar="TEXT|@FILE", help="The first question; default: one of ours.")
+    ] = None
+    max_trials: Annotated[int, typer.Option(min=0, max=100, metavar="N", help="Trials at most; 0 tries nothing.")] = 6
+    budget: Annotated[
+        float, typer.Option(min=0, max=86400, metavar="SECONDS", help="What the long prompt and trials may take.")
+    ] = 300.0
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what would be tried.")] = False
+
+
+def run(
+    model: Annotated[str, MODEL],
+    options: PlanOptions,
+    verifying: VerifyOptions,
+    out: OutputOptions,
+    own: Annotated[list[str] | None, OWN] = None,
+    auto: Annotated[bool, typer.Option("--auto/--fit", help="Measure the machine before, or do not.")] = True,
+) -> None:
+    """Start llama-server with a plan, verify it on the first answer, and go on serving.
+
+    What changes only speed is tried and kept if it is faster; what does not hold is stepped back from.
+    """
+    _verify(
+        request_of(model, options, MeasureOptions(), out, timed=auto, confirm=auto), verifying, out, own, serve=True
+    )
+
+
+def verify(
+    model: Annotated[str, MODEL],
+    options: PlanOptions,
+    verifying: VerifyOptions,
+    out: OutputOptions,
+    own: Annotated[list[str] | None, OWN] = None,
+    auto: Annotated[bool, typer.Option("--auto/--fit", help="Measure the machine before, or do not.")] = True,
+) -> None:
+    """Verify a plan on the real engine, then stop. The next plan takes over what was learned."""
+    _verify(
+        request_of(model, options, MeasureOptions(), out, timed=auto, confirm=auto), verifying, out, own, serve=False
+    )
+
+
+class _Terminal:
+    """Progress on stderr, the first answer where people look for it.
+
+    Args:
+        aloud: the answer goes to stdout; else to stderr, as stdout holds data.
+    """
+
+    def __init__(self, *, quiet: bool, aloud: bool) -> None:
+        self._quiet, self._aloud = quiet, aloud
+
+    def note(self, text: str) -> None:
+        if not self._quiet:
+            note(text)
+
+    def hear(self, text: str) -> None:
+        if self._aloud:
+            piece(sys.stdout, text)
+        elif not self._quiet:
+            piece(sys.stderr, text)
+
+    def heard(self) -> None:
+        self.hear("\n\n")
+
+
+def _verify(
+    request: Request, verifying: VerifyOptions, out: OutputOptions, own: list[str] | None, *, serve: bool
+) -> None:
+    from planner import pipeline
+
+    targets, wanted = out.targets(), _options(verifying, own, serve=serve)
+    plan = pipeline.plan_to_start(request)
+    if plan.refusal is not None:
+        deliver(plan, targets, out)
+    if verifying.dry_run:
+        _dry_run(plan, wanted, targets, out)
+        return
+    aloud = any(form == "text" and path == "-" for form, path in targets)
+    terminal = _Terminal(quiet=out.quiet, aloud=aloud)
+    with pipeline.verifying(plan, wanted, terminal) as running:
+        _deliver(running.verification, targets, out)
+        if running.verification.url is not None:
+            _serve(running, out)
+        elif serve and running.verification.finding in ("verified", "slower") and not out.quiet:
+            note("the embedded engine has no server to go on with: --llama names a llama-server")
+    from planner.plans.verified import Finding
+
+    if running.verification.finding is not Finding.VERIFIED:
+        raise typer.Exit(1)
+
+
+def _serve(running: Running, out: OutputOptions) -> None:
+    """Until the server ends, or the user ends it, which is how serving is meant to end."""
+    if not out.quiet:
+        note(f"serving at {running.verification.url} (Ctrl-C ends it)")
+    try:
+        trouble = running.wait()
+    except KeyboardInterrupt:
+        return
+    if trouble is not None:
+        complain(f"the server ended: {trouble.text}")
+        for line in trouble.lines:
+            note(f"  {line}")
+        raise typer.Exit(3)
+
+
+def _options(verifying: VerifyOptions, own: list[str] | None, *, serve: bool) -> Options:
+    from planner.pipeline import verify_options
+
+    prompt = verifying.prompt
+    if prompt is not None and prompt.startswith("@"):
+        from planner.files import text_of
+
+        prompt = text_of(prompt[1:], OptionError)
+    found = verify_options(tuple(own or ()))
+    return replace(found, prompt=prompt, max_trials=verifying.max_trials, budget_s=verifying.budget, serve=serve)
+
+
+def _deliver(found: Verification, targets: tuple[tuple[Format, str], ...], out: OutputOptions) -> None:
+    from planner.files import write_file
+
+    for form, path in targets:
+        if path == "-":
+            product(_rendered(found, form, out, terminal=True))
+            continue
+        write_file(path, _rendered(found, form, out, terminal=False), found.plan.model.shards)
+        if not out.quiet:
+            note(f"{form}: written to {path}")
+    if found.learned is not None and not out.quiet and all(form != "json" for form, _ in targets):
+        note("kept for the next plan; --json -o FILE writes the verified plan, which run takes as it is")
+
+
+def _rendered(found: Verification, form: Format, out: OutputOptions, *, terminal: bool) -> str:
+    """The verification as text or JSON; every other form is that of the plan that was kept."""
+    from emit.formats import Format, render
+
+    if form is Format.JSON:
+        from emit.json_v1 import verified_json
+
+        return verified_json(found)
+    if form is not Format.TEXT:
+        return render(found.plan, form)
+    from emit.verified_view import verification_view
+
+    return as_text(verification_view(found, why=out.why), terminal=terminal, no_color=out.no_color)
+
+
+def _dry_run(plan: Plan, options: Options, targets: tuple[tuple[Format, str], ...], out: OutputOptions) -> None:
+    """The plan in its forms, and what would be tried after it."""
+    from emit.verified_view import attempts_view
+    from planner import pipeline
+
+    deliver(plan, targets, out)
+    attempts = pipeline.would_try(plan, options)
+    text = as_text(attempts_view(attempts), terminal=True, no_color=out.no_color)
+    if all(form == "text" for form, _ in targets):
+        product(text)
+    elif not out.quiet:
+        note(text)

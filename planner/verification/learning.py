@@ -1,0 +1,106 @@
+"""What verified runs of this machine, build and family of models are kept, and what the next plan takes from them."""
+
+from __future__ import annotations
+
+from time import strftime
+from typing import TYPE_CHECKING
+
+from planner.facts.model import Role
+from planner.facts.observed import Verified
+from planner.plans.plan import Candidate, Plan
+from planner.plans.rule import Problem
+from planner.plans.verified import Compared
+from planner.verify.compare import extra
+from planner.verify.learn import as_pin, changed, ratio, run_ratio
+
+if TYPE_CHECKING:
+    from planner.facts.machine import Machine
+    from planner.facts.model import Model
+    from planner.facts.workload import Workload
+    from probes.host import Host
+
+
+def family(model: Model) -> str:
+    """Models whose kernels are the same: architecture and types of the experts, or of all weights without any."""
+    experts = [t for t in model.tensors if t.role is Role.EXPERT]
+    types = sorted({t.type for t in experts or model.tensors})
+    return f"{model.arch} {'+'.join(types)}"
+
+
+def question(model: Model, work: Workload) -> str:
+    """One model under one workload and its limits."""
+    from hashlib import sha256
+
+    return sha256(f"{model.fingerprint} {work!r}".encode("utf-8", "replace")).hexdigest()[:24]
+
+
+def known(host: Host, machine: Machine, model: Model, work: Workload) -> Verified | None:
+    """What earlier runs teach about a problem; None if there are none of this machine, build and family."""
+    from probes import verified_store
+
+    kept = verified_store.load(host, machine, family(model))
+    mine = next((item for item in reversed(kept) if item.question == question(model, work)), None)
+    last = mine or (kept[-1] if kept else None)
+    if last is None:
+        return None
+    same = [item for item in kept if item.devices == last.devices]
+    decode = ratio(tuple(item.decode for item in same if item.decode is not None))
+    prefill = ratio(tuple(item.prefill for item in same if item.prefill is not None))
+    more: dict[str, int] = {}
+    for device, n_bytes in (pair for item in same for pair in item.extra):
+        more[device] = max(n_bytes, more.get(device, 0))
+    return Verified(
+        when=last.when,
+        devices=last.devices,
+        decode_ratio=decode.value if decode else None,
+        prefill_ratio=prefill.value if prefill else None,
+        runs=len(same),
+        bounded=bool((decode and decode.bounded) or (prefill and prefill.bounded)),
+        extra=_bounded(machine, more),
+        kept=mine.kept if mine else (),
+        exact=mine is not None,
+    )
+
+
+def _bounded(machine: Machine, extra: dict[str, int]) -> tuple[tuple[str, int], ...]:
+    """At most a tenth of a device: more is not a prediction that is off, but somebody else's memory."""
+    most = {gpu.id: gpu.total_bytes // 10 for gpu in machine.gpus}
+    return tuple((device, min(n, most[device])) for device, n in extra.items() if device in most)
+
+
+def learn(host: Host, plan: Plan, kept: Candidate, compared: tuple[Compared, ...], *, speeds: bool) -> Verified:
+    """Keep a run, and say what the next plan takes from it and from those before.
+
+    Args:
+        speeds: False leaves the rates out, as those of a busy machine.
+    """
+    from probes import verified_store
+
+    before, devices = plan.verified, kept.settings.devices
+    applied = before if before is not None and before.devices == devices else None
+    run = verified_store.Run(
+        when=strftime("%Y-%m-%d"),
+        question=question(plan.model, plan.workload),
+        devices=devices,
+        decode=run_ratio(compared, "decode", applied.decode_ratio if applied else None) if speeds else None,
+        prefill=run_ratio(compared, "prefill", applied.prefill_ratio if applied else None) if speeds else None,
+        extra=extra(compared, devices),
+        kept=_kept(plan, kept),
+    )
+    verified_store.save(host, plan.machine, family(plan.model), run)
+    found = known(host, plan.machine, plan.model, plan.workload)
+    return found or Verified(run.when, devices, kept=run.kept, exact=True)
+
+
+def _kept(plan: Plan, kept: Candidate) -> tuple[tuple[str, str], ...]:
+    """What differs from the planner's own choice: earlier changes that held, and those of this run."""
+    now = dict(changed(plan.chosen.settings, kept.settings))
+    earlier = dict(plan.verified.kept) if plan.verified is not None else {}
+    settings = kept.settings
+    names = [*earlier, *(name for name in now if name not in earlier)]
+    return tuple((name, as_pin(getattr(settings, name))) for name in names if getattr(settings, name) is not None)
+
+
+def problem(host: Host, machine: Machine, model: Model, work: Workload) -> Problem:
+    """A problem with what earlier runs teach about it."""
+    return Problem(machine, model, work, known(host, machine, model, work))

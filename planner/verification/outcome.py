@@ -1,0 +1,126 @@
+"""The outcome of a verification: compared terms, the verdict, the plan with what was kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from planner.facts.reading import Source
+from planner.plans.decision import Confidence, Decision, Evidence
+from planner.plans.verified import Compared, Finding, StepBack, Trial, Verification
+from planner.verification.engine import Kind
+from planner.verify import compare
+from planner.verify.learn import changed
+
+if TYPE_CHECKING:
+    from planner.plans.plan import Candidate, Plan
+    from planner.verification.engine import Live, Trouble
+    from planner.verification.first import Seen
+    from probes.host import Host
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is known after the first look at the settings that held; ``quiet``: nobody else used the machine."""
+
+    plan: Plan
+    engine: str
+    live: Live
+    seen: Seen
+    quiet: bool
+
+    def made(
+        self,
+        host: Host,
+        kept: Candidate,
+        trials: tuple[Trial, ...],
+        steps: tuple[StepBack, ...],
+        notes: tuple[str, ...],
+    ) -> Verification:
+        """The verification of a plan that answered; what it teaches is kept on this computer."""
+        from planner.verification.learning import learn
+
+        seen, samples = self.seen, self.live.watch.samples()
+        compared = (
+            *compare.speeds(seen.predicted, seen.measured),
+            *compare.buffers(seen.predicted, seen.placement),
+            *compare.peaks(seen.predicted, samples),
+        )
+        finding, reason = _finding(compared)
+        learned = learn(host, self.plan, kept, compared, speeds=self.quiet)
+        faults = [s.major_faults for s in samples if s.major_faults is not None]
+        return Verification(
+            plan=with_kept(self.plan, kept, trials, steps),
+            finding=finding,
+            reason=reason,
+            when=learned.when,
+            engine=self.engine,
+            compared=compared,
+            trials=trials,
+            steps=steps,
+            answer=seen.answer,
+            placement=seen.placement,
+            loaded_s=self.live.session.loaded_s,
+            peak_rss_bytes=max((s.rss_bytes for s in samples if s.rss_bytes is not None), default=None),
+            major_faults=faults[-1] if faults else None,
+            notes=notes,
+            learned=learned,
+        )
+
+
+def failed(
+    plan: Plan,
+    engine: str,
+    trouble: Trouble,
+    trials: tuple[Trial, ...],
+    steps: tuple[StepBack, ...],
+    notes: tuple[str, ...],
+) -> Verification:
+    """The verification of a plan that did not hold; nothing is learned from it."""
+    from time import strftime
+
+    finding = Finding.COLLAPSED if trouble.kind is Kind.COLLAPSE else Finding.FAILED
+    return Verification(
+        plan, finding, trouble.text, strftime("%Y-%m-%d"), engine,
+        trials=trials, steps=steps, notes=notes, lines=trouble.lines,
+    )  # fmt: skip
+
+
+def _finding(compared: tuple[Compared, ...]) -> tuple[Finding, str]:
+    slow = [c for c in compared if c.unit == "tok/s" and not c.within]
+    if slow:
+        worst = min(slow, key=lambda c: c.observed / c.predicted.low)
+        words = f"{worst.term} runs at {worst.observed:,.1f} tok/s, at least {worst.predicted.low:,.1f} were predicted"
+        return Finding.SLOWER, words
+    return Finding.VERIFIED, "it answers as fast as predicted, or faster"
+
+
+def with_kept(plan: Plan, kept: Candidate, trials: tuple[Trial, ...], steps: tuple[StepBack, ...]) -> Plan:
+    """The plan with the settings that stood; their decisions say what changed them."""
+    reasons: dict[str, tuple[str, Evidence]] = {}
+    for step in steps:
+        evidence = Evidence("stepped back", step.reason, "", Source.MEASURED)
+        reasons |= {name: (f"stepped back: {step.reason}", evidence) for name, _ in step.changes}
+    for trial in trials:
+        if trial.kept:
+            evidence = Evidence("share of the time saved", round(trial.gain or 0.0, 4), "", Source.MEASURED)
+            reasons |= {name: (f"tried here: {trial.reason}", evidence) for name, _ in trial.attempt.changes}
+    values = dict(changed(plan.chosen.settings, kept.settings))
+    decisions = tuple(_redecided(item, values, reasons) for item in plan.decisions)
+    return replace(plan, chosen=kept, decisions=decisions)
+
+
+def _redecided(item: Decision, values: dict[str, object], reasons: dict[str, tuple[str, Evidence]]) -> Decision:
+    if item.setting not in values or item.setting not in reasons:
+        return item
+    headline, evidence = reasons[item.setting]
+    value = values[item.setting]
+    shown = value if isinstance(value, str | int | float | bool | None) else str(value)
+    return replace(
+        item,
+        value=shown,
+        headline=f"{headline}; planned: {item.value}",
+        confidence=Confidence.MEASURED,
+        because=(evidence,),
+        alternatives=(),
+    )

@@ -1,0 +1,90 @@
+"""Whether a plan can be started on this computer, and the user's own arguments for the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from planner.errors import EngineError, OptionError
+
+if TYPE_CHECKING:
+    from planner.plans.plan import Plan
+
+
+def check_request(machine_file: str | None, target_build: int | None) -> None:
+    """Raises OptionError for what nothing can be started with."""
+    if machine_file is not None:
+        raise OptionError("--machine", expected="this machine", found="a recorded one: nothing can be started on it")
+    if target_build is not None:
+        raise OptionError("--target", expected="the llama.cpp that is here", found="flags for another build")
+
+
+def check_plan(plan: Plan) -> None:
+    """A refused plan passes: there is nothing to start, and it says why.
+
+    Raises:
+        EngineError: no llama.cpp was found.
+        OptionError: the model is not on this computer.
+    """
+    if "://" in plan.model.path:
+        raise OptionError(plan.model.path, expected="a file on this computer", found="an address: download it first")
+    if plan.machine.engine is None:
+        raise EngineError(
+            "llama.cpp",
+            expected="a llama-server to start",
+            found="none",
+            advice="name its folder with --llama, or install moeplan[embedded]",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """A user's own arguments for llama-server.
+
+    Args:
+        port: where to serve; None takes a free one at every start.
+        api_key: what the server will ask for; it is among ``more``, too.
+        more: all but the port.
+    """
+
+    port: int | None = None
+    api_key: str | None = None
+    more: tuple[str, ...] = ()
+
+
+_PLAIN: Final = frozenset({"--api-prefix", "--ssl-key-file", "--ssl-cert-file"})
+"""What would move the server away from where it is asked: plain HTTP at the root."""
+
+
+def own_arguments(tokens: tuple[str, ...]) -> Own:
+    """The user's arguments taken apart.
+
+    Raises:
+        OptionError: an argument that the plan decides, another address than this computer's, or no port.
+    """
+    from emit.flags import normal, setting_of
+
+    port, key, rest = None, None, []
+    left = list(tokens)
+    while left:
+        token = left.pop(0)
+        name, equals, value = normal(token).partition("=") if token.startswith("--") else (token, "", "")
+        setting = setting_of(name) if token.startswith("-") else None
+        if setting == "port":
+            port = _port(value if equals else left.pop(0) if left else "")
+            continue
+        if setting == "host" or name in _PLAIN:
+            raise OptionError(token, expected="plain HTTP on this computer alone", found="another way to be reached")
+        if setting is not None:
+            found = "an argument that the plan decides"
+            raise OptionError(token, found=found, advice=f"--pin {name.lstrip('-')}=VALUE fixes it")
+        if name == "--api-key":
+            key = value if equals else left[0] if left else None
+        rest.append(token)
+    return Own(port, key, tuple(rest))
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:6]) < 65536):
+        raise OptionError("--port", expected="1 to 65535", found=repr(text))
+    return int(text)

@@ -1,0 +1,108 @@
+"""A command while it runs, and what it says: drained by a thread, so that it never blocks."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO, Final, Protocol
+
+Heard = Callable[[str], None]
+"""Told what a command says on stdout while it runs, piece by piece, from another thread."""
+
+MAX_OUTPUT: Final = 1 << 20
+MAX_LINE: Final = 1 << 14
+HEAD_LINES: Final = 4000
+"""``-lv 4`` says some 200 lines while a model loads, and more with many shards."""
+TAIL_LINES: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedRun:
+    """A command that ended.
+
+    Args:
+        returncode: exit status, negative for a signal; None if it did not start or ran out of time.
+        problem: why ``returncode`` is None, or empty.
+    """
+
+    returncode: int | None
+    stdout: str = ""
+    stderr: str = ""
+    problem: str = ""
+
+
+class Started(Protocol):
+    """A command that runs on; its output is one pipe, its input another that is never written to."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+
+    def poll(self) -> int | None:
+        """Its exit status, negative for a signal; None while it runs."""
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+
+    def end(self) -> int:
+        """End it and all it started; its exit status."""
+
+
+class Reader:
+    """Drains one pipe so that the command never blocks; keeps the first ``MAX_OUTPUT`` bytes, and tells all."""
+
+    def __init__(self, pipe: IO[bytes] | None, heard: Heard | None = None) -> None:
+        self._pipe, self._heard = pipe, heard
+        self._kept = bytearray()
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def _drain(self) -> None:
+        while self._pipe is not None and (chunk := self._pipe.read1(1 << 16)):  # type: ignore[attr-defined]
+            self._kept += chunk[: MAX_OUTPUT - len(self._kept)]
+            if self._heard is not None:
+                self._heard(chunk.decode("utf-8", "replace"))
+
+    def text(self) -> str:
+        self._thread.join(timeout=1.0)
+        return bytes(self._kept).decode("utf-8", "replace")
+
+
+class Lines:
+    """Keeps the first ``HEAD_LINES`` and the last ``TAIL_LINES`` lines of a pipe that may talk for days.
+
+    Args:
+        hear: is told every line as it comes, in another thread.
+    """
+
+    def __init__(self, pipe: IO[bytes], hear: Callable[[str], None] | None = None) -> None:
+        self._pipe, self._hear = pipe, hear
+        self._head: list[str] = []
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._thread = threading.Thread(target=self._drain, daemon=True)
+        self._thread.start()
+
+    def _drain(self) -> None:
+        while raw := self._pipe.readline(MAX_LINE):
+            line = raw.decode("utf-8", "replace").rstrip("\r\n")
+            if self._hear is not None:
+                self._hear(line)
+            if len(self._head) < HEAD_LINES:
+                self._head.append(line)
+            else:
+                self._tail.append(line)
+
+    def all(self) -> tuple[str, ...]:
+        """Every line that was kept, in order."""
+        return (*tuple(self._head), *tuple(self._tail))
+
+    def finish(self, seconds: float) -> None:
+        """Wait until the writer has closed the pipe, for so long at most."""
+        self._thread.join(timeout=seconds)

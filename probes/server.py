@@ -1,0 +1,180 @@
+"""A real llama-server on this computer: started, asked, ended."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from time import sleep
+from types import TracebackType
+from typing import Any, Final, Self
+
+from planner.facts.observed import Answer, Placement
+from probes import child, engine_cause, sampling, server_http, server_log
+from probes.child import Child
+from probes.engine_cause import Cause, Kind
+from probes.host import Host
+from probes.llama_build import ENVIRONMENT
+from probes.ports import LOOPBACK, is_taken
+from probes.server_events import CHAT, COMPLETION, Reading
+from probes.server_http import Address, ServerError
+from probes.session import STEP_S, Down, Question, Stopped, Tick
+from probes.text import clean
+
+_GONE_S: Final = 2.0
+"""What a dying server gets between its closed connection and its exit status."""
+
+
+def open_server(
+    host: Host, argv: tuple[str, ...], at: Address, limit_s: float, begun: Callable[[int], Tick]
+) -> Server | Down | Stopped:
+    """Start it and wait until it is ready.
+
+    Args:
+        argv: the whole command, ``--port`` included; the level of its log is added here.
+        limit_s: what loading may take.
+        begun: is told the process, and gives what watches the load.
+    """
+    if is_taken(at.port):
+        return Down(Cause(Kind.PORT, f"port {at.port} is taken"))
+    kills = sampling.oom_kills(host)
+    process = child.start(host, (*argv, *server_log.LEVEL), ENVIRONMENT)
+    if isinstance(process, str):
+        return Down(Cause(Kind.OTHER, process))
+    server = Server(host, process, at, kills)
+    try:
+        problem = server.wait_ready(limit_s, begun(process.pid))
+    except BaseException:
+        server.close()
+        raise
+    if problem is not None:
+        server.close()
+        return problem
+    return server
+
+
+class Server:
+    """A ``Session`` over HTTP."""
+
+    def __init__(self, host: Host, process: Child, at: Address, kills: int) -> None:
+        self._host, self._process, self._at, self._kills = host, process, at, kills
+        self._start = host.clock()
+        self.loaded_s = 0.0
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def url(self) -> str | None:
+        return f"http://{LOOPBACK}:{self._at.port}"
+
+    def wait_ready(self, limit_s: float, tick: Tick) -> Down | Stopped | None:
+        """None as soon as it is ready."""
+        while True:
+            down = self.alive()
+            if down is not None:
+                return down
+            if server_http.health(self._at) and self.alive() is None:
+                self.loaded_s = self._host.clock() - self._start
+                return None
+            reason = tick(None)
+            if not reason and self._host.clock() - self._start > limit_s:
+                reason = f"not ready after {limit_s:.0f} s"
+            if reason:
+                return Stopped(reason)
+            sleep(STEP_S / 5)
+
+    def alive(self) -> Down | None:
+        status = self._process.status
+        return None if status is None else Down(self._cause(status))
+
+    def placement(self) -> Placement:
+        """Buffers from the log; slots, context and build from ``/props``."""
+        found = server_log.parse(self._process.lines())
+        try:
+            props = server_http.get(self._at, "/props")
+        except ServerError:
+            return found
+        settings, slots, build = (props.get(n) for n in ("default_generation_settings", "total_slots", "build_info"))
+        n_ctx = settings.get("n_ctx") if isinstance(settings, dict) else None
+        return replace(
+            found,
+            build=clean(build) if isinstance(build, str) else None,
+            n_ctx=n_ctx if type(n_ctx) is int else None,
+            n_slots=slots if type(slots) is int else None,
+        )
+
+    def tokenize(self, text: str) -> tuple[int, ...] | Down:
+        try:
+            tokens = server_http.post(self._at, "/tokenize", {"content": text}).get("tokens")
+        except ServerError as error:
+            return self._broken(error)
+        if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
+            return Down(Cause(Kind.OTHER, "/tokenize gave no tokens"))
+        return tuple(tokens)
+
+    def ask(self, question: Question, hear: Callable[[str], None], tick: Tick) -> Answer | Down | Stopped:
+        path, body = _body(question)
+        events: queue.SimpleQueue[tuple[float, dict[str, Any] | ServerError | None]] = queue.SimpleQueue()
+        reading = Reading(self._host.clock())
+        threading.Thread(target=self._pump, args=(path, body, events), daemon=True).start()
+        while True:
+            try:
+                at_s, event = events.get(timeout=STEP_S)
+            except queue.Empty:
+                event = {}
+                at_s = self._host.clock()
+            if isinstance(event, ServerError):
+                return self._broken(event)
+            if event is None:
+                return reading.answer() or self._broken(ServerError("the answer has no timings"))
+            if piece := reading.feed(event, at_s):
+                hear(piece)
+            if reason := tick(reading):
+                return Stopped(reason, reading)
+
+    def _pump(self, path: str, body: dict[str, Any], events: queue.SimpleQueue[Any]) -> None:
+        try:
+            for event in server_http.stream(self._at, path, body):
+                events.put((self._host.clock(), event))
+            events.put((self._host.clock(), None))
+        except ServerError as error:
+            events.put((self._host.clock(), error))
+
+    def _broken(self, error: ServerError) -> Down:
+        """A broken answer most often means that the server is dying: its own words say more."""
+        until = self._host.clock() + _GONE_S
+        while self._process.status is None and self._host.clock() < until:
+            sleep(STEP_S / 5)
+        return self.alive() or Down(Cause(Kind.OTHER, clean(str(error)), engine_cause.meaningful(self._lines())))
+
+    def _lines(self) -> tuple[str, ...]:
+        return self._process.lines()
+
+    def _cause(self, status: int) -> Cause:
+        kills = sampling.oom_kills(self._host) - self._kills
+        return engine_cause.cause(status, self._lines(), oom_kills=kills)
+
+    def close(self) -> None:
+        self._process.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _body(question: Question) -> tuple[str, dict[str, Any]]:
+    body: dict[str, Any] = {"return_progress": True}
+    if question.exact:
+        body |= {"temperature": 0, "cache_prompt": False, "ignore_eos": True, "return_tokens": True}
+    if question.chat:
+        messages = [{"role": "user", "content": question.prompt}]
+        return CHAT, body | {"messages": messages, "max_tokens": question.n_predict}
+    prompt = list(question.prompt) if isinstance(question.prompt, tuple) else question.prompt
+    return COMPLETION, body | {"prompt": prompt, "n_predict": question.n_predict}

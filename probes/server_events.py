@@ -1,0 +1,95 @@
+"""Events of a streamed answer → text, token times and the engine's own timings (tools/server/README.md, b11549)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.facts.observed import Answer
+
+CHAT = "/v1/chat/completions"
+COMPLETION = "/completion"
+
+
+@dataclass(slots=True)
+class Reading:
+    """An answer while it comes in. ``feed`` takes events in order; ``answer`` is there once timings came."""
+
+    start_s: float
+    text: list[str] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    times_s: list[float] = field(default_factory=list)
+    processed: int = 0
+    """Tokens of the prompt that are done, where the server tells."""
+    timings: dict[str, Any] | None = None
+
+    def feed(self, event: dict[str, Any], at_s: float) -> str:
+        """The piece of text in an event; empty if there is none."""
+        progress = event.get("prompt_progress")
+        if isinstance(progress, dict):
+            self.processed = _whole(progress.get("processed")) or self.processed
+        timings = event.get("timings")
+        if isinstance(timings, dict):
+            self.timings = timings
+        piece, ids = _piece(event)
+        if piece or ids:
+            self.times_s.append(at_s)
+        self.tokens += ids
+        if piece:
+            self.text.append(piece)
+        return piece
+
+    @property
+    def first_s(self) -> float | None:
+        """From the question to the first token; None before it."""
+        return self.times_s[0] - self.start_s if self.times_s else None
+
+    @property
+    def gaps_s(self) -> tuple[float, ...]:
+        return tuple(b - a for a, b in zip(self.times_s, self.times_s[1:], strict=False))
+
+    def answer(self) -> Answer | None:
+        """The whole answer; None if it broke off before its timings."""
+        found = self.timings
+        if found is None or self.first_s is None:
+            return None
+        numbers = [_number(found.get(name)) for name in ("prompt_ms", "predicted_ms")]
+        counts = [_whole(found.get(name)) for name in ("prompt_n", "predicted_n")]
+        if None in numbers or None in counts:
+            return None
+        prompt_ms, predicted_ms = (n or 0.0 for n in numbers)
+        prompt_n, predicted_n = (n or 0 for n in counts)
+        return Answer(
+            text="".join(self.text),
+            tokens=tuple(self.tokens),
+            prompt_n=prompt_n,
+            prompt_s=prompt_ms / 1e3,
+            predicted_n=predicted_n,
+            predicted_s=predicted_ms / 1e3,
+            first_s=self.first_s,
+            gaps_s=self.gaps_s,
+            draft_n=_whole(found.get("draft_n")),
+            draft_accepted=_whole(found.get("draft_n_accepted")),
+        )
+
+
+def _piece(event: dict[str, Any]) -> tuple[str, list[int]]:
+    """Text and token ids of one event of either endpoint; a reasoning model's thoughts are text, too."""
+    choices = event.get("choices")
+    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
+        delta = choices[0].get("delta")
+        delta = delta if isinstance(delta, dict) else {}
+        parts = (delta.get("reasoning_content"), delta.get("content"))
+        return "".join(part for part in parts if isinstance(part, str)), []
+    content, ids = event.get("content"), event.get("tokens")
+    known = [i for i in ids if type(i) is int] if isinstance(ids, list) else []
+    return content if isinstance(content, str) else "", known
+
+
+def _number(value: Any) -> float | None:
+    sound = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+    return float(value) if sound else None
+
+
+def _whole(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 40 else None

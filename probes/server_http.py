@@ -1,0 +1,145 @@
+"""Questions to a llama-server on this computer, over HTTP (tools/server/README.md, b11549)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from probes.ports import LOOPBACK
+
+MAX_BODY: Final = 8 << 20
+MAX_EVENT: Final = 4 << 20
+SHORT_S: Final = 5.0
+
+
+class ServerError(Exception):
+    """A question that got no usable answer: the connection broke, or the server refused it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a server listens on this computer, and the key it wants (``--api-key``); None without one."""
+
+    port: int
+    key: str | None = None
+
+
+def health(at: Address) -> bool:
+    """Whether it is ready: 200 from ``/health``; 503 while it loads, nothing before it listens."""
+    try:
+        return _get(at, "/health", 1.0)[0] == 200
+    except ServerError:
+        return False
+
+
+def get(at: Address, path: str) -> dict[str, Any]:
+    """A JSON object. Raises ServerError."""
+    status, body = _get(at, path, SHORT_S)
+    data = _object(body)
+    if status != 200 or data is None:
+        raise ServerError(f"{path} answered {status}")
+    return data
+
+
+def post(at: Address, path: str, question: dict[str, Any], timeout_s: float = 60.0) -> dict[str, Any]:
+    """A JSON object in answer to one. Raises ServerError."""
+    connection = _connection(at, timeout_s)
+    try:
+        status, response = _ask(connection, at, path, question)
+        data = _object(_read(response, MAX_BODY))
+    finally:
+        connection.close()
+    if status != 200 or data is None:
+        raise ServerError(_refusal(path, status, data))
+    return data
+
+
+def stream(at: Address, path: str, question: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every event of a streamed answer as it comes; blocks between them.
+
+    Raises:
+        ServerError: refused, or broken off before its end.
+    """
+    connection = _connection(at, None)
+    try:
+        status, response = _ask(connection, at, path, question | {"stream": True})
+        if status != 200:
+            raise ServerError(_refusal(path, status, _object(_read(response, MAX_BODY))))
+        while line := _line(response):
+            if line.startswith(b"data: ") and (event := _object(line[6:])) is not None:
+                if "error" in event:
+                    raise ServerError(_refusal(path, status, event))
+                yield event
+    finally:
+        connection.close()
+
+
+def _connection(at: Address, timeout_s: float | None) -> Any:
+    from http.client import HTTPConnection
+
+    return HTTPConnection(LOOPBACK, at.port, timeout=timeout_s)
+
+
+def _headers(at: Address) -> dict[str, str]:
+    key = {} if at.key is None else {"Authorization": f"Bearer {at.key}"}
+    return {"Content-Type": "application/json", **key}
+
+
+def _get(at: Address, path: str, timeout_s: float) -> tuple[int, bytes]:
+    from http.client import HTTPException
+
+    connection = _connection(at, timeout_s)
+    try:
+        connection.request("GET", path, headers=_headers(at))
+        response = connection.getresponse()
+        return response.status, _read(response, MAX_BODY)
+    except (OSError, HTTPException) as error:
+        raise ServerError(f"{path}: {error or type(error).__name__}") from error
+    finally:
+        connection.close()
+
+
+def _ask(connection: Any, at: Address, path: str, question: dict[str, Any]) -> tuple[int, Any]:
+    from http.client import HTTPException
+
+    try:
+        connection.request("POST", path, json.dumps(question), _headers(at))
+        response = connection.getresponse()
+    except (OSError, HTTPException) as error:
+        raise ServerError(f"{path}: {error or type(error).__name__}") from error
+    return response.status, response
+
+
+def _read(response: Any, limit: int) -> bytes:
+    from http.client import HTTPException
+
+    try:
+        return bytes(response.read(limit))
+    except (OSError, HTTPException) as error:
+        raise ServerError(f"the answer broke off: {error or type(error).__name__}") from error
+
+
+def _line(response: Any) -> bytes:
+    from http.client import HTTPException
+
+    try:
+        line = bytes(response.readline(MAX_EVENT))
+    except (OSError, HTTPException, ValueError, AttributeError) as error:
+        raise ServerError(f"the answer broke off: {error or type(error).__name__}") from error
+    return line
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    try:
+        data = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _refusal(path: str, status: int, data: dict[str, Any] | None) -> str:
+    error = (data or {}).get("error")
+    message = error.get("message") if isinstance(error, dict) else error
+    return f"{path} answered {status}" + (f": {message}" if isinstance(message, str) else "")

@@ -1,0 +1,86 @@
+"""Verified runs, kept by what they hold for: machine, devices and drivers, engine and build, family of models.
+
+A new build or driver is another name, so what was learned before it counts no longer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any, Final
+
+from planner.facts.machine import Machine
+from probes import store
+from probes.host import Host
+
+PROBE: Final = "verified"
+MOST: Final = 64
+"""Runs that are kept; the oldest go first."""
+_DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One verified run.
+
+    Args:
+        question: name of the model and workload it was for.
+        decode, prefill: observed rate over the raw predicted one; None if not seen.
+        extra: bytes per device beyond the prediction.
+        kept: ``(setting, value)`` that differ from the plan.
+    """
+
+    when: str
+    question: str
+    devices: tuple[str, ...]
+    decode: float | None
+    prefill: float | None
+    extra: tuple[tuple[str, int], ...]
+    kept: tuple[tuple[str, str], ...]
+
+
+def _about(machine: Machine, family: str) -> tuple[str, ...]:
+    gpus = tuple(f"{gpu.id}|{gpu.name}|{gpu.total_bytes}|{gpu.driver}" for gpu in machine.gpus)
+    engine = machine.engine
+    build = "none" if engine is None else f"{engine.kind} {engine.build}"
+    return (*store.machine_key(machine), *gpus, build, family)
+
+
+def load(host: Host, machine: Machine, family: str) -> tuple[Run, ...]:
+    """Runs that were kept, oldest first; empty if there are none that make sense."""
+    entry = store.load(host, PROBE, _about(machine, family))
+    runs = entry.figures.get("runs") if entry is not None else None
+    found = (_run(item) for item in runs[-MOST:]) if isinstance(runs, list) else ()
+    return tuple(run for run in found if run is not None)
+
+
+def save(host: Host, machine: Machine, family: str, run: Run) -> None:
+    """Keep a run after the others."""
+    runs = (*load(host, machine, family), run)[-MOST:]
+    figures = {"runs": [asdict(item) for item in runs]}
+    store.save(host, PROBE, _about(machine, family), store.Entry(figures, family, run.when, 0.0))
+
+
+def _run(item: Any) -> Run | None:
+    """A kept run, if it is sound."""
+    try:
+        when, question = str(item["when"]), str(item["question"])
+        devices = tuple(map(str, item["devices"]))
+        decode, prefill = _ratio(item["decode"]), _ratio(item["prefill"])
+        extra = tuple((str(device), int(n)) for device, n in item["extra"])
+        kept = tuple((str(name), str(value)) for name, value in item["kept"])
+    except (TypeError, ValueError, KeyError):
+        return None
+    if not _DATE.fullmatch(when) or any(not 0 <= n < 1 << 60 for _, n in extra):
+        return None
+    return Run(when, question, devices, decode, prefill, extra, kept)
+
+
+def _ratio(value: Any) -> float | None:
+    if value is None:
+        return None
+    number = float(value)
+    if not isfinite(number) or not 1e-6 < number < 1e6:
+        raise ValueError(value)
+    return number

@@ -1,0 +1,149 @@
+"""``moeplan verify`` and ``run`` on the real llama-server and on the embedded engine, where nothing goes wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.demo import DemoModel
+from planner.verification import first
+from planner.verification.startable import own_arguments
+from probes.host import LocalHost
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+ONE = ("--fit", "--pin", "threads=1", "--pin", "threads-batch=1")
+posix = pytest.mark.skipif(sys.platform == "win32", reason="the stand-in programs are scripts")
+
+
+def result(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert done.returncode in (0, 1), done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    assert found["verdict"] in ("verified", "slower"), found["reason"]
+    return found
+
+
+def test_trials_run_and_say_their_numbers(run: Run, random_demo: DemoModel, engine: Path) -> None:
+    options = ("--max-trials", "3", "--budget", "90", "--prompt-tokens", "1024")
+    done = run("verify", random_demo.path, *ONE, *options, "--json", "--llama", engine)
+    found = result(done)
+    assert {item["term"] for item in found["observed"]} >= {"prefill", "decode", "Host model", "Host context"}
+    assert all(item["within"] for item in found["observed"] if item["unit"] == "bytes")
+    assert len(found["trials"]) == 3 and all(trial["reason"] for trial in found["trials"])
+    assert any(trial["pairs"] >= 4 and trial["error"] is not None for trial in found["trials"])
+    assert found["answer"]["predicted_n"] > 0 and found["buffers"] and found["load_s"] > 0
+    assert found["url"] is None and "moeplan" not in done.stdout.partition("{")[0]
+
+
+def test_the_next_plan_says_that_it_was_verified(
+    run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path
+) -> None:
+    own = {"XDG_CACHE_HOME": str(tmp_path / "own")}
+    question = (random_demo.path, *ONE, "--llama", engine)
+    assert "Verified on" not in run("plan", *question, env=own).stdout
+    found = result(run("verify", *question, "--max-trials", "0", "--budget", "5", "--json", env=own))
+    text = run("plan", *question, env=own).stdout
+    assert f"Verified on {found['when']}" in text
+    data = json.loads(run("plan", *question, "--json", env=own).stdout)
+    assert data["verified"] == found["correction"]
+    other = json.loads(run("plan", *question, "--prompt-tokens", "999", "--json", env=own).stdout)
+    assert other["verified"]["exact"] is False
+
+
+def test_the_answer_goes_where_people_look(run: Run, random_demo: DemoModel, engine: Path) -> None:
+    short = (random_demo.path, *ONE, "--max-trials", "0", "--budget", "0", "--llama", engine)
+    text = run("verify", *short)
+    answer = json.loads(run("verify", *short, "--json").stdout)["answer"]["text"]
+    assert answer and "Observed against predicted" in text.stdout
+    assert not text.stdout.startswith(("Verified", "Slower"))  # the answer comes first
+    quiet = run("verify", *short, "--json", "-q")
+    assert quiet.stderr == ""
+
+
+def test_a_plan_file_is_verified_as_it_is(run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path) -> None:
+    plan, checked = tmp_path / "plan.json", tmp_path / "verified.json"
+    wanted = ("--ctx", "2048", "--pin", "n-ubatch=128", "--llama", engine)
+    run("plan", random_demo.path, *ONE, *wanted, "--json", "-o", plan)
+    short = ("--max-trials", "0", "--budget", "5", "--fit", "--llama", engine, "--json")
+    done = run("verify", plan, *short, "-o", checked)
+    assert done.returncode in (0, 1), done.stderr
+    found = json.loads(checked.read_text())
+    assert (found["plan"]["settings"]["n_ubatch"], found["plan"]["settings"]["n_ctx"]) == (128, 2048)
+    again = result(run("verify", checked, *short))
+    assert again["plan"]["settings"] == found["plan"]["settings"]
+    assert run("verify", plan, *short, "--pin", "n-ubatch=64").returncode == 3
+    assert "explain" not in run("explain", "-ub", "--plan", checked).stderr
+
+
+def test_a_dry_run_starts_nothing(run: Run, random_demo: DemoModel, engine: Path) -> None:
+    done = run("verify", random_demo.path, "--fit", "--dry-run", "--max-trials", "2", "--llama", engine)
+    assert done.returncode == 0 and "starting" not in done.stderr
+    assert "Would be tried, best first" in done.stdout and "Observed" not in done.stdout
+    data = run("run", random_demo.path, "--fit", "--dry-run", "--json", "--llama", engine)
+    assert json.loads(data.stdout)["schema"] == "moeplan.plan/1" and "Would be tried" in data.stderr
+
+
+def test_a_key_that_the_server_wants_is_used(run: Run, random_demo: DemoModel, engine: Path) -> None:
+    short = (random_demo.path, *ONE, "--max-trials", "0", "--budget", "0", "--json", "--llama", engine)
+    assert result(run("verify", *short, "--", "--api-key", "secret"))["answer"]["predicted_n"] > 0
+
+
+def test_a_refused_plan_starts_nothing(run: Run, random_demo: DemoModel, engine: Path) -> None:
+    done = run("run", random_demo.path, "--fit", "--ram", "1MiB", "--llama", engine)
+    assert done.returncode == 1 and "starting" not in done.stderr and "Does not fit" in done.stdout
+
+
+def test_what_cannot_be_started_is_said_before_anything(run: Run, random_demo: DemoModel, machine_file: Any) -> None:
+    recorded = run("run", random_demo.path, "--machine", machine_file("desktop-16gb-wddm"))
+    assert recorded.returncode == 2 and "--machine" in recorded.stderr
+    assert run("run", random_demo.path, "--fit", "--target", "b10000").returncode == 2
+
+
+@posix
+def test_it_steps_back_from_a_device_without_room(
+    run: Run, random_demo: DemoModel, engine: Path, rpc_server: str, tmp_path: Path
+) -> None:
+    """A server that finds no room on the device the first time; the real one after that."""
+    folder = tmp_path / "first-time"
+    folder.mkdir()
+    program = folder / "llama-server"
+    program.write_text(
+        f'#!/bin/sh\nif [ "$1" = -m ] && mkdir "{folder}/once" 2>/dev/null; then\n'
+        f'echo "cudaMalloc failed: out of memory" >&2; exit 1\nfi\nexec "{engine}/llama-server" "$@"\n'
+    )
+    program.chmod(0o755)
+    short = (*ONE, "--max-trials", "0", "--budget", "5", "--json")
+    found = result(run("verify", random_demo.path, *short, "--rpc", rpc_server, "--llama", folder))
+    (step,) = found["steps_back"]
+    assert step["reason"] == "GPU memory ran out" and step["changes"]
+    changed = {change["setting"]: change["value"] for change in step["changes"]}
+    assert all(found["plan"]["settings"].get(name, value) == value for name, value in changed.items() if value != "()")
+    assert found["correction"]["kept"]
+    assert {item["term"] for item in found["observed"]} >= {"RPC0 model", "RPC0 context"}
+
+
+def test_the_embedded_engine_where_there_is_no_server(run: Run, random_demo: DemoModel, tmp_path: Path) -> None:
+    if LocalHost().package("llama_cpp") is None:
+        pytest.skip("the extra `embedded` is not installed")
+    short = (*ONE, "--max-trials", "0", "--budget", "5", "--json")
+    done = run("run", random_demo.path, *short, env={"PATH": str(tmp_path)})
+    found = result(done)
+    assert found["engine"].startswith("llama-cpp-python") and found["answer"]["predicted_n"] > 0
+    assert found["url"] is None and "has no server to go on with" in done.stderr
+
+
+def test_own_arguments() -> None:
+    own = own_arguments(("--port", "9000", "--api-key=k", "--slots", "--alias", "me"))
+    assert (own.port, own.api_key, own.more) == (9000, "k", ("--api-key=k", "--slots", "--alias", "me"))
+    assert own_arguments(()).port is None
+
+
+def test_long_prompts_are_prose_from_different_places() -> None:
+    prose = tuple(range(10))
+    assert first.filled(prose, 25) == (*prose, *prose, 0, 1, 2, 3, 4)
+    assert first.filled(prose, 4, start=13) == (3, 4, 5, 6)

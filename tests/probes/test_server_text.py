@@ -1,0 +1,95 @@
+"""What llama-server b11549 logs and streams, parsed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from planner.facts.observed import Buffer
+from planner.units import MIB
+from probes import server_log
+from probes.server_events import Reading
+
+LOG = (
+    "0.00.093.857 I load_tensors:          CPU model buffer size =   805.07 MiB",
+    "0.00.093.900 I load_tensors:   CPU_Mapped model buffer size =     1.50 MiB",
+    "0.00.094.000 I load_tensors: offloaded 29/49 layers to GPU",
+    "0.01.162.441 I llama_context:        CPU  output buffer size =     0.19 MiB",
+    "0.01.162.640 I llama_kv_cache:      CUDA0 KV buffer size =   180.00 MiB",
+    "0.01.162.641 I llama_memory_recurrent:      CUDA0 RS buffer size =    62.00 MiB",
+    "llama_kv_cache:      RPC0[127.0.0.1:50052] KV buffer size =   10.00 MiB",
+    "0.01.293.943 I sched_reserve:        CPU compute buffer size =    31.64 MiB",
+    "ggml_cuda_host_malloc: failed to allocate 4548.00 MiB of pinned memory: out of memory",
+    "0.00.1 I srv: 12 MiB buffer size",
+)
+
+
+def test_buffers_with_their_kind() -> None:
+    found = server_log.parse(LOG)
+    assert found.buffers == (
+        Buffer("CPU", "model", round(805.07 * MIB)),
+        Buffer("CPU_Mapped", "model", round(1.5 * MIB)),
+        Buffer("CPU", "output", round(0.19 * MIB)),
+        Buffer("CUDA0", "context", 180 * MIB),
+        Buffer("CUDA0", "context", 62 * MIB),
+        Buffer("RPC0[127.0.0.1:50052]", "context", 10 * MIB),
+        Buffer("CPU", "compute", round(31.64 * MIB)),
+    )
+    assert (found.offloaded, found.unpinned_bytes) == ((29, 49), 4548 * MIB)
+
+
+@pytest.mark.parametrize("line", ["", "x" * 20000, ": " * 5000, "a: b buffer size = 1e9 MiB", "buffer size = 1 MiB"])
+def test_other_lines_are_passed_over(line: str) -> None:
+    assert server_log.parse((line,)).buffers == ()
+
+
+def fed(*events: dict[str, Any]) -> Reading:
+    reading = Reading(10.0)
+    for number, event in enumerate(events):
+        reading.feed(event, 10.5 + 0.1 * number)
+    return reading
+
+
+TIMINGS = {"prompt_n": 12, "prompt_ms": 274.7, "predicted_n": 3, "predicted_ms": 175.7}
+
+
+def test_a_completion() -> None:
+    answer = fed(
+        {"content": "a", "tokens": [5]},
+        {"content": "", "tokens": [6]},
+        {"content": "", "tokens": [], "timings": TIMINGS},
+    ).answer()
+    assert answer is not None
+    assert (answer.text, answer.tokens, answer.prompt_n, answer.predicted_n) == ("a", (5, 6), 12, 3)
+    assert answer.first_s == pytest.approx(0.5) and answer.gaps_s == pytest.approx((0.1,))
+    assert answer.decode_tps == pytest.approx(3 / 0.1757)
+
+
+def test_a_chat_with_thoughts() -> None:
+    progress = {"choices": [{"delta": {"content": None}}], "prompt_progress": {"processed": 37, "total": 37}}
+    reading = fed(
+        progress,
+        {"choices": [{"delta": {"reasoning_content": "hm "}}]},
+        {"choices": [{"delta": {"content": "yes"}}]},
+        {"choices": [], "timings": TIMINGS | {"draft_n": 4, "draft_n_accepted": 3}},
+    )
+    answer = reading.answer()
+    assert reading.processed == 37 and answer is not None
+    assert (answer.text, answer.draft_n, answer.draft_accepted) == ("hm yes", 4, 3)
+    assert answer.first_s == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"timings": {"prompt_n": -1}},
+        {"timings": TIMINGS | {"prompt_ms": "soon"}},
+        {"timings": TIMINGS | {"predicted_ms": float("inf")}},
+        {"timings": []},
+        {"choices": [3], "content": 7, "tokens": "x"},
+        {"prompt_progress": {"processed": "all"}},
+    ],
+)
+def test_nonsense_is_no_answer(event: dict[str, Any]) -> None:
+    assert fed({"content": "a", "tokens": [1]}, event).answer() is None

@@ -1,0 +1,327 @@
+"""The whole way on an engine that answers as a test says: steps back, trials, what is lost, what is learned."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner import search
+from planner.facts.observed import Answer, GpuSample, Placement, Sample
+from planner.plans.plan import Candidate, Plan
+from planner.plans.settings import LoadMode, Settings
+from planner.plans.verified import Finding, Verification
+from planner.search import Pricing
+from planner.units import GIB, MIB
+from planner.verification import Options, verified
+from planner.verification.engine import Engine, Kind, Trouble
+from planner.verification.watch import Watch
+from policies import RULES
+from probes.engine_cause import Cause
+from probes.engine_cause import Kind as Why
+from probes.host import LocalHost
+from probes.session import Down, Question, Stopped, Tick
+from tests.policies.problems import card, machine, solved
+
+Outcome = Answer | Down | Stopped
+Reply = Callable[[Settings, Question], Outcome]
+ENGINE_MACHINE = machine(card(8))
+
+
+def answer(question: Question, prefill: float = 1000.0, decode: float = 60.0, tokens: tuple[int, ...] = ()) -> Answer:
+    n = len(question.prompt)
+    return Answer("Hello", tokens or tuple(range(64)), n, n / prefill, 64, 64 / decode, n / prefill, (1 / decode,) * 63)
+
+
+@dataclass
+class FakeSession:
+    settings: Settings
+    reply: Reply
+    pid: int = os.getpid()
+    url: str | None = "http://127.0.0.1:1"
+    loaded_s: float = 0.0
+    gone: Down | None = None
+
+    def placement(self) -> Placement:
+        return Placement()
+
+    def tokenize(self, text: str) -> tuple[int, ...]:
+        return tuple(range(100))
+
+    def ask(self, question: Question, hear: Callable[[str], None], tick: Tick) -> Outcome:
+        found = self.reply(self.settings, question)
+        if isinstance(found, Answer):
+            hear(found.text)
+        if isinstance(found, Down):
+            self.gone = found
+        return found
+
+    def alive(self) -> Down | None:
+        return self.gone
+
+    def close(self) -> None:
+        self.gone = self.gone or Down(Cause(Why.OTHER, "closed"))
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.text = ""
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def hear(self, text: str) -> None:
+        self.text += text
+
+    def heard(self) -> None: ...
+
+
+class Host(LocalHost):
+    def stamp(self, path: str) -> tuple[int, int] | None:
+        return (1, self.version)
+
+    version = 1
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(cache_dir=str(tmp_path))
+
+
+@pytest.fixture
+def run(host: Host, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Verification]:
+    """Verify a plan on an engine that replies as told; ``refuse`` keeps settings from starting."""
+    monkeypatch.setattr("probes.sampling.busy_share", lambda host: 0.0)
+
+    def call(plan: Plan, reply: Reply, refuse: Callable[[Settings], Trouble | None], **options: Any) -> Verification:
+        def opened(self: Engine, candidate: Candidate, begun: Callable[[int], Tick]) -> FakeSession | Trouble:
+            begun(os.getpid())
+            return refuse(candidate.settings) or FakeSession(candidate.settings, reply)
+
+        monkeypatch.setattr(Engine, "_open", opened)
+        with verified(host, plan, priced(plan), Options(**options), Heard()) as running:
+            return running.verification
+
+    return call
+
+
+def priced(plan: Plan) -> Pricing:
+    return search.pricing(plan, RULES)
+
+
+def willing(settings: Settings) -> Trouble | None:
+    return None
+
+
+def as_predicted(plan: Plan) -> Reply:
+    speed = plan.chosen.speed
+
+    def reply(settings: Settings, question: Question) -> Outcome:
+        return answer(question, speed.prefill_tps.mid, speed.decode_tps.mid)
+
+    return reply
+
+
+Verify = Callable[..., Verification]
+
+
+def test_a_plan_that_holds(run: Verify) -> None:
+    plan = solved(ENGINE_MACHINE)
+    found = run(plan, as_predicted(plan), willing, max_trials=0)
+    assert found.finding is Finding.VERIFIED
+    assert {item.term for item in found.compared} >= {"decode", "prefill"}
+    assert found.plan.chosen == plan.chosen
+    assert found.learned is not None and found.learned.exact and found.learned.kept == ()
+
+
+def test_slower_than_the_low_end_is_said(run: Verify) -> None:
+    plan = solved(ENGINE_MACHINE)
+
+    def reply(settings: Settings, question: Question) -> Outcome:
+        return answer(question, plan.chosen.speed.prefill_tps.mid, 1.0)
+
+    found = run(plan, reply, willing, max_trials=0)
+    assert found.finding is Finding.SLOWER and found.reason.startswith("decode runs at 1.0 tok/s")
+
+
+@pytest.mark.parametrize("kind", [Kind.MEMORY, Kind.COLLAPSE])
+def test_it_steps_back_until_it_holds(run: Verify, kind: Kind) -> None:
+    plan = solved(ENGINE_MACHINE)
+
+    def refuse(settings: Settings) -> Trouble | None:
+        return Trouble(kind, "too tight") if settings.n_ubatch > 512 else None
+
+    found = run(plan, as_predicted(plan), refuse, max_trials=0)
+    assert found.finding is not Finding.FAILED
+    assert [step.reason for step in found.steps] == ["too tight"] * 2
+    assert found.plan.chosen.settings.n_ubatch == 512
+    decided = next(d for d in found.plan.decisions if d.setting == "n_ubatch")
+    assert "stepped back: too tight" in decided.headline and decided.value == found.plan.chosen.settings.n_ubatch
+    assert dict(found.learned.kept)["n_ubatch"] == str(decided.value) if found.learned else False
+
+
+@pytest.mark.parametrize("budget", [False, True])
+def test_a_device_that_needs_more_than_predicted(run: Verify, monkeypatch: pytest.MonkeyPatch, budget: bool) -> None:
+    """It answers, but 600 MiB more are in use than predicted, and less than the rule is free."""
+    plan = solved(ENGINE_MACHINE)
+    plan = replace(plan, workload=replace(plan.workload, vram_bytes=(("CUDA0", 8 * GIB),))) if budget else plan
+
+    def samples(self: Watch) -> tuple[Sample, ...]:
+        (device,) = self._candidate.memory.devices
+        used = device.used_before_bytes + device.predicted_bytes + 600 * MIB
+        return (Sample(0.0, (GpuSample(device.id, used),)),)
+
+    monkeypatch.setattr(Watch, "samples", samples)
+    found = run(plan, as_predicted(plan), willing, max_trials=0)
+    assert bool(found.steps) is not budget
+    if found.steps:
+        assert found.steps[0].reason.startswith("CUDA0 needs 600 MiB more than predicted")
+        assert found.plan.chosen.memory.devices[0].headroom_bytes >= GIB + 600 * MIB
+
+
+def test_a_plan_that_never_holds_fails_with_its_cause(run: Verify) -> None:
+    plan = solved(ENGINE_MACHINE)
+    found = run(plan, as_predicted(plan), lambda settings: Trouble(Kind.MEMORY, "no room", ("said so",)), max_trials=0)
+    assert (found.finding, found.reason, found.lines) == (Finding.FAILED, "no room", ("said so",))
+    assert found.steps and found.learned is None
+
+
+def test_a_collapse_without_a_way_back(run: Verify) -> None:
+    plan = solved(ENGINE_MACHINE, pins=(("n_ubatch", "512"), ("n_cpu_moe", "12"), ("load_mode", "none")))
+    plan = replace(plan, workload=replace(plan.workload, pins=(*plan.workload.pins, ("cache_ram_mib", "0"))))
+    found = run(plan, as_predicted(plan), lambda settings: Trouble(Kind.COLLAPSE, "pages"), max_trials=0)
+    assert found.finding is Finding.COLLAPSED and found.steps == ()
+
+
+def test_other_failures_are_not_stepped_back_from(run: Verify) -> None:
+    plan = solved(ENGINE_MACHINE)
+    found = run(plan, as_predicted(plan), lambda settings: Trouble(Kind.FAILED, "does not know --x"), max_trials=0)
+    assert found.finding is Finding.FAILED and found.steps == ()
+
+
+def faster_with_mmap(plan: Plan, gain: float, tokens: tuple[int, ...] = ()) -> Reply:
+    speed = plan.chosen.speed
+
+    def reply(settings: Settings, question: Question) -> Outcome:
+        mapped = settings.load_mode is LoadMode.MMAP
+        factor = gain if mapped else 1.0
+        said = tokens if mapped else ()
+        return answer(question, speed.prefill_tps.mid * factor, speed.decode_tps.mid * factor, said)
+
+    return reply
+
+
+def only_load_mode(found: Verification) -> Any:
+    return next(t for t in found.trials if dict(t.attempt.changes).get("load_mode") is LoadMode.MMAP)
+
+
+def test_a_faster_setting_is_kept_and_the_next_plan_has_it(run: Verify, host: Host) -> None:
+    from planner.verification.learning import problem
+
+    plan = solved(ENGINE_MACHINE)
+    assert plan.chosen.settings.load_mode is LoadMode.NONE
+    found = run(plan, faster_with_mmap(plan, 1.25), willing, max_trials=12, budget_s=3600.0)
+    trial = only_load_mode(found)
+    assert trial.kept and trial.gain == pytest.approx(0.2) and trial.pairs == 4
+    assert found.plan.chosen.settings.load_mode is LoadMode.MMAP
+    following = search.plan(problem(host, ENGINE_MACHINE, plan.model, plan.workload), RULES)
+    assert following.chosen.settings.load_mode is LoadMode.MMAP
+    assert following.verified is not None and following.verified.exact
+    decided = next(d for d in following.decisions if d.setting == "load_mode")
+    assert decided.headline.startswith(f"so verified on {found.when}; the rule says: ")
+
+
+def test_a_slower_setting_is_dropped_with_its_number(run: Verify) -> None:
+    plan = solved(ENGINE_MACHINE)
+    found = run(plan, faster_with_mmap(plan, 0.8), willing, max_trials=12, budget_s=3600.0)
+    trial = only_load_mode(found)
+    assert not trial.kept and trial.reason == "25.0% slower"
+    assert trial.before.decode_tps == pytest.approx(trial.after.decode_tps / 0.8)
+    assert found.plan.chosen.settings.load_mode is LoadMode.NONE
+
+
+def test_another_answer_is_not_speed_alone(run: Verify) -> None:
+    plan = solved(ENGINE_MACHINE)
+    reply = faster_with_mmap(plan, 2.0, (0, 1, 2, *range(100, 161)))
+    trial = only_load_mode(run(plan, reply, willing, max_trials=12, budget_s=3600.0))
+    assert not trial.kept and trial.reason == "not of speed alone: the greedy answer differs from token 4 on"
+
+
+def test_a_change_that_does_not_start_is_dropped(run: Verify) -> None:
+    plan = solved(ENGINE_MACHINE)
+
+    def refuse(settings: Settings) -> Trouble | None:
+        return Trouble(Kind.MEMORY, "no room") if settings.load_mode is LoadMode.MMAP else None
+
+    found = run(plan, as_predicted(plan), refuse, max_trials=12, budget_s=3600.0)
+    assert only_load_mode(found).reason == "no room" and found.finding is Finding.VERIFIED
+
+
+def test_a_change_that_takes_three_times_as_long_is_stopped(run: Verify) -> None:
+    plan = solved(ENGINE_MACHINE)
+
+    def reply(settings: Settings, question: Question) -> Outcome:
+        if settings.load_mode is LoadMode.MMAP:
+            return Stopped("no end after 9 s")
+        return as_predicted(plan)(settings, question)
+
+    found = run(plan, reply, willing, max_trials=12, budget_s=3600.0)
+    assert only_load_mode(found).reason == "far slower: no end after 9 s"
+
+
+def test_settings_that_are_lost_in_a_trial_fail_it_all(run: Verify) -> None:
+    plan, asked = solved(ENGINE_MACHINE), []
+
+    def reply(settings: Settings, question: Question) -> Outcome:
+        asked.append(settings)
+        if len(asked) > 4 and settings == plan.chosen.settings:
+            return Down(Cause(Why.KILLED, "it was ended from outside by SIGKILL"))
+        return as_predicted(plan)(settings, question)
+
+    found = run(plan, reply, willing, max_trials=12, budget_s=3600.0)
+    assert (found.finding, found.reason) == (Finding.FAILED, "it was ended from outside by SIGKILL")
+
+
+def test_a_file_that_changes_is_the_cause_whatever_happens(run: Verify, host: Host) -> None:
+    plan = solved(ENGINE_MACHINE)
+
+    def reply(settings: Settings, question: Question) -> Outcome:
+        host.version += 1
+        return as_predicted(plan)(settings, question)
+
+    found = run(plan, reply, willing, max_trials=0)
+    assert found.finding is Finding.FAILED and "changed" in found.reason and found.learned is None
+
+
+def test_no_time_is_said(run: Verify) -> None:
+    plan = solved(ENGINE_MACHINE)
+    found = run(plan, as_predicted(plan), willing, budget_s=0.0)
+    assert found.trials == ()
+    assert any("no time left to try" in note for note in found.notes)
+    assert any("speed at depth was not looked at" in note for note in found.notes)
+
+
+def test_a_long_prompt_without_an_end_is_given_up(run: Verify) -> None:
+    plan = solved(ENGINE_MACHINE)
+
+    def reply(settings: Settings, question: Question) -> Outcome:
+        if len(question.prompt) > 5000:
+            return Stopped("no end after 150 s")
+        return as_predicted(plan)(settings, question)
+
+    found = run(plan, reply, willing, max_trials=1, budget_s=300.0)
+    assert found.finding is Finding.VERIFIED and len(found.trials) == 1
+    assert any("speed at depth was not looked at" in note for note in found.notes)
+
+
+def test_a_busy_machine_teaches_no_speed(run: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = solved(ENGINE_MACHINE)
+    monkeypatch.setattr("probes.sampling.busy_share", lambda host: 0.8)
+    found = run(plan, as_predicted(plan), willing, max_trials=0)
+    assert any(note.startswith("80% of the CPUs were busy before") for note in found.notes)
+    assert found.learned is not None and found.learned.decode_ratio is None
