@@ -15,7 +15,7 @@ from planner import __version__
 from planner.cli.demo import demo
 from planner.cli.expand import expanded
 from planner.cli.explain import explain
-from planner.cli.guard import guarded, lost, printable
+from planner.cli.guard import guarded, lost, note, printable
 from planner.cli.look import inspect, probe
 from planner.cli.planning import check, plan
 from planner.cli.routing import routing
@@ -93,11 +93,28 @@ def main() -> None:
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _interrupted)
     try:
-        app(prog_name="moeplan")
+        sys.exit(_answer())
     except KeyboardInterrupt:
         sys.exit(130)
     except OSError as error:
         sys.exit(lost(error))
+
+
+def _answer() -> int:
+    """Run the command that was asked for; its exit code. What a usage error repeats is made printable."""
+    import io
+
+    usage_error: Any = typer.BadParameter.__bases__[0]
+    try:
+        code = app(prog_name="moeplan", standalone_mode=False)
+    except usage_error as error:
+        text = io.StringIO()
+        error.show(file=text)
+        note(text.getvalue().rstrip("\n"))
+        code = error.exit_code
+    except typer.Abort:
+        code = 130
+    return code if isinstance(code, int) else 0
 
 
 def _interrupted(number: int, _: object) -> None:

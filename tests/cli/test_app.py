@@ -164,3 +164,9 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     os.close(write_end)
     _, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (0, "")
+
+
+def test_a_usage_error_repeats_nothing_that_steers_a_terminal(run: Run) -> None:
+    done = run("plan", "--fo\u202eo\x1b[31m", "x.gguf")
+    assert done.returncode == 2
+    assert "\\u202e" in done.stderr and "\u202e" not in done.stderr and "\x1b" not in done.stderr
