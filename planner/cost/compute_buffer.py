@@ -13,16 +13,33 @@ from planner.cost.shape import Shape
 from planner.cost.tape import HOST
 from planner.cost.weights import WeightTable
 from planner.facts.machine import Backend, Gpu
-from planner.facts.model import AttentionKind
+from planner.facts.model import AttentionKind, Model
 from planner.facts.reading import Source
 from planner.plans.memory import Term
 from planner.plans.settings import Settings, SplitMode, Tool
-from planner.units import count
+from planner.units import MIB, count
 
 PIPELINE_COPIES: Final = 4
 """Copies of the graph inputs under pipeline parallelism (``GGML_SCHED_MAX_COPIES``)."""
 
 _CUDA_CODE: Final = (Backend.CUDA, Backend.ROCM)
+
+
+MIRRORED_BUILDS: Final = (11312, 11549)
+"""First and last build whose graphs are drawn here."""
+
+_OLD_SCORES: Final = (850 * MIB, 257_171, 13)
+"""Bytes, bytes per token of the ubatch, and bytes per token and cell that an indexer's graph took in b10666, for
+contexts of 16,384 to 262,144 and ubatches of 32 to 8,192 (zhaoyilun/moe-working-set-16gb)."""
+
+
+def old_scores(model: Model, shape: Shape, build: int | None) -> int:
+    """What an indexer's scores need at least in a build older than those that are mirrored; 0 elsewhere."""
+    indexed = any(layer.indexer_k for layer in model.layers)
+    if not indexed or build is None or build >= MIRRORED_BUILDS[0]:
+        return 0
+    base, per_token, per_cell = _OLD_SCORES
+    return base + shape.n_tokens * (per_token + per_cell * shape.n_ctx)
 
 
 def backend_of(gpu: Gpu) -> Backend:

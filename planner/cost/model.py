@@ -192,13 +192,28 @@ class CostModel:
         """Compute buffers of the main context and, under MTP, of the draft context."""
         if settings.split_mode is SplitMode.TENSOR and len(settings.devices) > 1:
             return self._cut_compute_terms(settings, shape)
-        found = self._replayed(settings, shape, draft=False)
+        found = self._with_old_scores(self._replayed(settings, shape, draft=False), settings, shape)
         if overhead.drafts(settings) and any(layer.nextn for layer in self.model.layers):
             found = dict(found)
             drafting = replace(settings, type_k="f16", type_v="f16")
             for device, terms in self._replayed(drafting, draft_shape(shape), draft=True).items():
                 found[device] = found.get(device, ()) + terms
         return found
+
+    def _with_old_scores(
+        self, found: dict[str, tuple[Term, ...]], settings: Settings, shape: Shape
+    ) -> dict[str, tuple[Term, ...]]:
+        """Compute buffers of the devices raised to what an older build needs for an indexer."""
+        engine = self.machine.engine
+        least = compute_buffer.old_scores(self.model, shape, engine.build if engine else None)
+        if not least:
+            return found
+        detail = "indexer scores of builds before those that are mirrored, as measured with b10666"
+        return found | {
+            device: (*terms, Term("indexer scores (old build)", least - total(terms), Source.ASSUMED, detail))
+            for device, terms in found.items()
+            if device in active_devices(settings) and total(terms) < least
+        }
 
     def _cut_compute_terms(self, settings: Settings, shape: Shape) -> dict[str, tuple[Term, ...]]:
         """Every device runs the whole graph on its slices of the tensors: none needs more than one device that holds

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from planner.cost.compute_buffer import MIRRORED_BUILDS
 from planner.cost.confirm import CorrectedCost, Extra, larger
 from planner.cost.evaluate import Evaluator, budgeted
 from planner.cost.rates import assumed_rates, rates_of
@@ -144,6 +145,14 @@ def cautions(problem: Problem, chosen: Candidate) -> tuple[Caution, ...]:
     if chosen.verdict is Verdict.PAGES:
         found.append(
             Caution("pages", "the weights that stay in RAM are more than it holds: part of them is read from disk.")
+        )
+    engine, (oldest, newest) = problem.machine.engine, MIRRORED_BUILDS
+    if engine is not None and engine.build is not None and engine.build > 1 and not oldest <= engine.build <= newest:
+        found.append(
+            Caution(
+                "build-not-mirrored",
+                f"memory is counted as b{oldest} to b{newest} do; b{engine.build} may need more: --auto asks it.",
+            )
         )
     if not problem.model.attention_known:
         found.append(Caution("attention-assumed", f"cache rules of {problem.model.arch} are not known: KV is assumed."))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from planner.cost.model import CostModel
-from planner.facts.machine import Backend
+from planner.facts.machine import Backend, Engine
 from planner.facts.reading import Source
+from planner.gguf.analyze import analyze
 from planner.plans.memory import total
 from planner.plans.settings import FlashAttn, Settings, SplitMode, Tool
 from planner.units import MIB
@@ -166,3 +169,15 @@ def test_an_f32_cache_is_copied_to_f16_for_flash_attention() -> None:
     wide, narrow = (compute(make_settings(type_v=kind, n_ubatch=16))["CUDA0"] for kind in ("f32", "f16"))
     cells, row = make_settings().n_ctx, make_model().layers[0].n_embd_v
     assert 0.9 * 2 * cells * row <= wide - narrow <= 1.1 * 2 * cells * row
+
+
+@pytest.mark.parametrize(("build", "more"), [(10666, True), (11434, False), (None, False)])
+def test_old_builds_hold_an_indexers_scores(zoo: Callable[[str], Path], build: int | None, more: bool) -> None:
+    """64K, ubatch 8,192: b10666 logged 9,515 MiB (zhaoyilun/moe-working-set-16gb), the builds mirrored take less."""
+    model = analyze(str(zoo("qwen3.8-flash-next")))
+    machine = replace(make_machine(make_gpu()), engine=Engine("llama.cpp", build))
+    settings = make_settings(
+        n_ctx=65536, n_ubatch=8192, n_batch=8192, n_cpu_moe=48, n_gpu_layers=49, flash_attn=FlashAttn.ON
+    )
+    found = total(CostModel(model, machine).memory(settings).devices[0].compute) / MIB
+    assert (found == pytest.approx(9515, rel=0.03)) is more
