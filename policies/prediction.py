@@ -42,11 +42,14 @@ DOC = RuleDoc(
 
 
 def _can(problem: Problem) -> bool:
-    engine = problem.machine.engine
-    if engine is None or not any(layer.nextn for layer in problem.model.layers):
+    engine, target = problem.machine.engine, problem.workload.target_build
+    if not any(layer.nextn for layer in problem.model.layers):
         return False
-    target = problem.workload.target_build or engine.build
-    return target is not None and target >= SINCE and (not engine.flags or FLAG in engine.flags)
+    if target is not None:
+        return target >= SINCE
+    if engine is None or engine.build is None:
+        return False
+    return engine.build >= SINCE and (not engine.flags or FLAG in engine.flags)
 
 
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
@@ -58,7 +61,7 @@ def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
     """With or without, and what the other takes; nothing where the file has no head."""
     heads = sum(layer.nextn for layer in problem.model.layers)
-    if not heads or problem.machine.engine is None:
+    if not heads or (problem.machine.engine is None and problem.workload.target_build is None):
         return ()
     settings, goal = chosen.settings, problem.workload.goal
     evidence = (

@@ -235,7 +235,8 @@ class SpeedModel:
         """Seconds of ``flop`` on a device; a GPU reaches ``share`` of its f16 rate."""
         if device == HOST:
             return flop / (self.rates.core_flops.value * self.rates.cores)
-        return flop / (self.rates.gpus[device].f16.value * share)
+        gain = rates.METAL_GAIN if self._backends[device] is Backend.METAL else 1.0
+        return flop / (self.rates.gpus[device].f16.value * share * gain)
 
     def _spread(self, costs: Costs, settings: Settings) -> float:
         """The width that the weakest rate deserves of those behind at least a tenth of the turn."""

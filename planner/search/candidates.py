@@ -2,10 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from planner.cost.evaluate import HOST_ID
+from planner.facts.workload import Goal
+from planner.plans.compare import cost
 from planner.plans.memory import total
 from planner.plans.plan import Candidate, Verdict
 from planner.plans.settings import Settings
+
+TIE: Final = 0.005
+"""Costs within this share count as equal: predictions are not sharper. The rules' order of values decides,
+then headroom."""
+
+GOAL_TIE: Final = 0.02
+"""The same where decode or prefill alone is the goal: of plans that are as good at it, the turn decides."""
+
+CONTEXT_COST: Final = 0.05
+"""What a longer context than the shortest may add to a turn, when the context was left open."""
+
+
+def tie(goal: Goal) -> float:
+    """Share within which costs count as equal."""
+    return TIE if goal is Goal.TURN else GOAL_TIE
+
+
+def slack(goal: Goal) -> float:
+    """What a longer context may add to the goal's cost."""
+    return CONTEXT_COST if goal is Goal.TURN else GOAL_TIE
+
+
+def equals(found: list[Candidate], goal: Goal) -> list[Candidate]:
+    """Those that count as the best: by the goal, then by the turn."""
+    least = min(cost(c, goal) for c in found)
+    near = [c for c in found if cost(c, goal) <= least * (1.0 + tie(goal))]
+    shortest = min(cost(c, Goal.TURN) for c in near)
+    return [c for c in near if cost(c, Goal.TURN) <= shortest * (1.0 + TIE)]
 
 
 def keeps(candidate: Candidate) -> bool:

@@ -21,21 +21,14 @@ from planner.plans.memory import total
 from planner.plans.plan import Candidate, Verdict
 from planner.plans.rule import Draft, Problem, Rule
 from planner.plans.settings import LoadMode, Settings
-from planner.search.candidates import beside, combination, emptiest, healthy, keeps
+from planner.search.candidates import TIE, beside, combination, emptiest, equals, healthy, keeps, slack, tie
 from planner.search.ladder import Rung, first_true, parts, rungs
 from planner.search.pins import pinned
 from planner.search.pool import with_pool
 from planner.units import MIB
 
-TIE: Final = 0.005
-"""Costs within this share count as equal: predictions are not sharper. The rules' order of values decides,
-then headroom."""
-
 PARTIAL_GAIN: Final = 0.01
 """A single-tensor override must save this share of the goal's cost to be worth its flag."""
-
-CONTEXT_COST: Final = 0.05
-"""What a longer context than the shortest may add to the goal's cost, when the context was left open."""
 
 CLIMB: Final = (16, 8, 4, 2, 1)
 """How far above the first rung that fits others are tried where layers left the GPU: there the compute buffer of the
@@ -99,7 +92,7 @@ class Search:
         first: Candidate | None = None
         chosen: Candidate | None = None
         for n_ctx in self.draft.values("n_ctx"):
-            limit = None if first is None else cost(first, goal) * (1.0 + CONTEXT_COST)
+            limit = None if first is None else cost(first, goal) * (1.0 + slack(goal))
             found = self._best_at(n_ctx, limit)
             found = None if found is None else with_pool(self, found)
             if found is None or (first is not None and self._dearer(found, first)):
@@ -111,7 +104,7 @@ class Search:
         """Whether a longer context costs more than it may."""
         goal = self.problem.workload.goal
         worse = longer.verdict is not shortest.verdict
-        return worse or cost(longer, goal) > cost(shortest, goal) * (1.0 + CONTEXT_COST)
+        return worse or cost(longer, goal) > cost(shortest, goal) * (1.0 + slack(goal))
 
     def combinations(self, n_ctx: int) -> Iterator[Settings]:
         """Every combination of what is open, at the top of the ladder."""
@@ -159,9 +152,7 @@ class Search:
             found += [candidate] if candidate is not None else []
         if not found:
             return None
-        taken = healthy(found)
-        least = min(cost(c, goal) for c in taken)
-        return min((c for c in taken if cost(c, goal) <= least * (1.0 + TIE)), key=self._preference)
+        return min(equals(healthy(found), goal), key=self._preference)
 
     def _bound(self, base: Settings) -> Bound | None:
         """The highest rung that weights and cache alone leave possible, and the least it can cost; None if none."""
@@ -186,8 +177,9 @@ class Search:
         pages = bound.candidate.verdict is Verdict.PAGES
         if pages and taken[0].verdict is Verdict.FITS:
             return True
-        least = min(cost(c, self.problem.workload.goal) for c in taken)
-        return pages == (taken[0].verdict is Verdict.PAGES) and bound.cost > least * (1.0 + TIE)
+        goal = self.problem.workload.goal
+        least = min(cost(c, goal) for c in taken)
+        return pages == (taken[0].verdict is Verdict.PAGES) and bound.cost > least * (1.0 + tie(goal))
 
     def _first_that_fits(self, bound: Bound) -> Candidate | None:
         """The highest rung that the devices hold, if RAM holds the rest: lower ones only ask more of RAM.

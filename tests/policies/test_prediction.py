@@ -57,3 +57,9 @@ def test_not_for_a_build_that_cannot(changes: dict[str, object]) -> None:
 
 def test_abstains_without_a_head() -> None:
     assert explained(prediction.RULE, problem(drafting(22))) == ()
+
+
+def test_a_target_build_stands_for_an_engine() -> None:
+    plan = solved(drafting(22, None), with_head(), target_build=11549)
+    assert plan.chosen.settings.spec_type == "draft-mtp"
+    assert solved(drafting(22), with_head(), target_build=11000).chosen.settings.spec_type is None
