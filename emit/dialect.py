@@ -71,8 +71,8 @@ def caution(dialect: Dialect) -> Caution | None:
     if dialect.assumed:
         return Caution(
             "engine-unknown",
-            f"No llama.cpp was found: flags are spelled for b{NEWEST_BUILD}. An older build may refuse some; "
-            "--llama PATH or --target bNNNNN settles it.",
+            f"No llama.cpp is known: flags are spelled for b{NEWEST_BUILD}. An older build may refuse some; "
+            "--target bNNNNN settles it, or --llama PATH on the machine itself.",
         )
     if dialect.build > NEWEST_BUILD and not dialect.lists_all:
         return Caution(

@@ -33,6 +33,7 @@ def layer_probe(llama: str | None, rpc: tuple[str, ...]) -> Timed:
         about=lambda subject: _about(subject, rpc),
         measure=lambda host, subject, seconds: _measure(host, subject, seconds, llama, rpc),
         apply=_apply,
+        keeps_failure=True,  # half a minute that would fail again
     )
 
 

@@ -130,7 +130,10 @@ def _declined(problem: Problem, chosen: Candidate, pooled: Candidate, base: Cand
     lost = gain(problem.model, problem.machine, pooled, base)
     now, then = chosen.speed.decode_tps.mid, pooled.speed.decode_tps.mid
     speeds = f"decode {then:,.1f} instead of {now:,.1f} tok/s"
-    if missing:
+    if then <= now and (missing or _ground(problem) is Ground.PRIOR):
+        headline = f"no pool: even {units.count(size)} MiB would make it slower, {speeds}"
+        loser = versus(size, pooled, chosen, problem.workload.goal)
+    elif missing:
         headline = f"{missing}: with {units.count(size)} MiB of it {speeds}, {_rate(lost.hit_rate)} hits expected"
         loser = Alternative(size, Fate.UNSUPPORTED, None, f"{missing}; predicted {speeds}")
     elif _ground(problem) is Ground.PRIOR:

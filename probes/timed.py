@@ -13,11 +13,14 @@ from typing import Any, Final, Protocol
 
 from planner.facts.machine import Machine, Ram
 from planner.facts.model import Model
-from planner.facts.outcome import ProbeReport
+from planner.facts.outcome import BUSY, ProbeReport
 from probes import bench_disk, bench_link, bench_memory, bench_ram, figures, store
 from probes.host import Host
 from probes.probe import Absent, Failed, Found, Outcome
 from probes.text import clean
+
+FAILED: Final = "failed"
+"""Key of an entry that says only that a probe failed."""
 
 DEFAULT_BUDGET_S: Final = 60.0
 Figures = dict[str, Any]
@@ -41,6 +44,7 @@ class Timed:
         nothing: why there is nothing to measure, or empty; nobody is told of a probe that has nothing to do.
         about: what its figures hold for beside the machine; None if they are of the moment and not kept.
         apply: puts figures into a machine; raises ValueError, KeyError or TypeError for a damaged record.
+        keeps_failure: a failure is kept, too, and tried again only on ``refresh``.
     """
 
     name: str
@@ -51,6 +55,7 @@ class Timed:
     about: Callable[[Subject], tuple[str, ...]] | None
     measure: Callable[[Host, Subject, float], Outcome[Figures]]
     apply: Callable[[Machine, Figures], Machine]
+    keeps_failure: bool = False
 
 
 class Listener(Protocol):
@@ -212,7 +217,7 @@ def busy_note(loadavg: str | None, cores: int | None) -> str:
     load = float(words[0]) if words and words[0].replace(".", "", 1).isdigit() else 0.0
     if load <= max((cores or 1) / 2, 1.0):
         return ""
-    return f"the machine was busy (load {load:.1f}): --refresh measures again"
+    return f"{BUSY} (load {load:.1f}): --refresh measures again"
 
 
 def _taken(
@@ -222,6 +227,9 @@ def _taken(
     if not isinstance(outcome, Found):
         status = "absent" if isinstance(outcome, Absent) else "failed"
         report = ProbeReport(probe.name, status, outcome.reason, round(took, 6))  # type: ignore[arg-type]
+        if status == "failed" and probe.keeps_failure and probe.about is not None:
+            entry = store.Entry({FAILED: True}, outcome.reason, time.strftime("%Y-%m-%d"), took)
+            store.save(host, probe.name, _about(probe.about, subject), entry)
         return _reported(machine, report), report
     if probe.about is not None:
         entry = store.Entry(outcome.value, outcome.note, time.strftime("%Y-%m-%d"), took)
@@ -237,6 +245,9 @@ def _kept(host: Host, probe: Timed, subject: Subject, machine: Machine) -> Machi
     entry = store.load(host, probe.name, _about(probe.about, subject))
     if entry is None:
         return None
+    if entry.figures.get(FAILED) is True:
+        reason = f"{clean(entry.note)} (on {clean(entry.when)}, after {entry.duration_s:.1f} s; --refresh tries again)"
+        return _reported(machine, ProbeReport(probe.name, "failed", reason, 0.0))
     try:
         changed = probe.apply(machine, entry.figures)
     except (ValueError, KeyError, TypeError, AttributeError):

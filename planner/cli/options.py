@@ -68,6 +68,11 @@ class PlanOptions:
         typer.Option("--no-oracle", help="Never call the engine to confirm memory."),
     ] = False
 
+    @property
+    def inputs(self) -> tuple[str | None, ...]:
+        """Files that are read, and so not to be overwritten."""
+        return self.machine, self.routing
+
     def workload(self) -> Workload:
         """The workload and limits they describe.
 

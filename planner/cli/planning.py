@@ -33,7 +33,8 @@ def plan(
     from planner import pipeline
 
     targets = out.targets()
-    deliver(pipeline.make_plan(request_of(model, options, measuring, out, timed=auto, confirm=auto)), targets, out)
+    request = request_of(model, options, measuring, out, timed=auto, confirm=auto)
+    deliver(pipeline.make_plan(request), targets, out, options.inputs)
 
 
 def check(
@@ -51,7 +52,7 @@ def check(
 
     targets = out.targets()
     request = request_of(model, options, measuring, out, timed=measuring.asked, confirm=True)
-    deliver(pipeline.check(request, tuple(flags or ()), tool), targets, out)
+    deliver(pipeline.check(request, tuple(flags or ()), tool), targets, out, options.inputs)
 
 
 def request_of(
@@ -79,8 +80,14 @@ def request_of(
     return Request(model, options.workload(), options.machine, options.llama, measure, ask, options.routing)
 
 
-def deliver(plan: Plan, targets: tuple[tuple[Format, str], ...], out: OutputOptions) -> None:
-    """Write every form to its file or to stdout; a refusal ends with exit code 1."""
+def deliver(
+    plan: Plan, targets: tuple[tuple[Format, str], ...], out: OutputOptions, inputs: tuple[str | None, ...] = ()
+) -> None:
+    """Write every form to its file or to stdout; a refusal ends with exit code 1.
+
+    Args:
+        inputs: files that were read, beside the model, and are not to be overwritten.
+    """
     from planner.files import write_file
     from planner.plans.plan import Verdict
 
@@ -88,7 +95,7 @@ def deliver(plan: Plan, targets: tuple[tuple[Format, str], ...], out: OutputOpti
         if path == "-":
             product(_rendered(plan, form, out, terminal=True))
             continue
-        write_file(path, _rendered(plan, form, out, terminal=False), plan.model.shards)
+        write_file(path, _rendered(plan, form, out, terminal=False), (*plan.model.shards, *inputs))
         if not out.quiet:
             note(f"{form}: written to {path}")
     if plan.verdict is Verdict.REFUSED:

@@ -100,15 +100,16 @@ def _verify(
 
     targets, wanted = out.targets(), _options(verifying, own, serve=serve)
     plan = pipeline.plan_to_start(request)
+    inputs = (request.model, request.machine_file, request.routing)
     if plan.refusal is not None:
-        deliver(plan, targets, out)
+        deliver(plan, targets, out, inputs)
     if verifying.dry_run:
         _dry_run(plan, wanted, targets, out)
         return
     aloud = any(form == "text" and path == "-" for form, path in targets)
     terminal = _Terminal(quiet=out.quiet, aloud=aloud)
     with pipeline.verifying(plan, wanted, terminal) as running:
-        _deliver(running.verification, targets, out)
+        _deliver(running.verification, targets, out, inputs)
         if running.verification.url is not None:
             _serve(running, out)
         elif serve and running.verification.finding in ("verified", "slower") and not out.quiet:
@@ -146,14 +147,16 @@ def _options(verifying: VerifyOptions, own: list[str] | None, *, serve: bool) ->
     return replace(found, prompt=prompt, max_trials=verifying.max_trials, budget_s=verifying.budget, serve=serve)
 
 
-def _deliver(found: Verification, targets: tuple[tuple[Format, str], ...], out: OutputOptions) -> None:
+def _deliver(
+    found: Verification, targets: tuple[tuple[Format, str], ...], out: OutputOptions, inputs: tuple[str | None, ...]
+) -> None:
     from planner.files import write_file
 
     for form, path in targets:
         if path == "-":
             product(_rendered(found, form, out, terminal=True))
             continue
-        write_file(path, _rendered(found, form, out, terminal=False), found.plan.model.shards)
+        write_file(path, _rendered(found, form, out, terminal=False), (*found.plan.model.shards, *inputs))
         if not out.quiet:
             note(f"{form}: written to {path}")
     if found.learned is not None and not out.quiet and all(form != "json" for form, _ in targets):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+
+BUSY: Final = "the machine was busy"
+"""How the note of a figure begins that was measured beside other work."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from planner.cost.confirm import CorrectedCost, Extra, larger
 from planner.cost.evaluate import Evaluator, budgeted
 from planner.cost.rates import assumed_rates, rates_of
 from planner.errors import OptionError, PolicyError
+from planner.facts.outcome import BUSY
 from planner.plans.decision import Confidence, Decision
 from planner.plans.memory import total
 from planner.plans.plan import Candidate, Caution, Plan, Verdict
@@ -141,6 +142,11 @@ def cautions(problem: Problem, chosen: Candidate) -> tuple[Caution, ...]:
     if assumed:
         found.append(
             Caution("rates-assumed", f"speed rests on assumed rates ({', '.join(assumed)}): read it as an order.")
+        )
+    busy = ", ".join(report.name for report in problem.machine.probes if BUSY in report.reason)
+    if busy:
+        found.append(
+            Caution("measured-busy", f"{busy} measured beside other work, so too slow: --refresh when it is quiet.")
         )
     if chosen.verdict is Verdict.PAGES:
         found.append(

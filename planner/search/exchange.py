@@ -30,8 +30,9 @@ def _steps(searched: Search, chosen: Candidate) -> Iterator[tuple[str, dict[str,
     kept: dict[str, tuple[Any, ...]] = {"load_mode": (settings.load_mode,), "devices": (settings.devices,)}
     near = (settings.n_ubatch, settings.n_ubatch * 2, settings.n_ubatch // 2)
     sizes = tuple(u for u in (near[0], near[2]) if u in searched.draft.values("n_ubatch"))
+    turn = (work.prompt_tokens + work.answer_tokens) * work.n_parallel
     for n_ctx in (settings.n_ctx * 2, settings.n_ctx // 2):
-        if n_ctx <= searched.problem.model.n_ctx_train * work.n_parallel and "n_ctx" not in pins:
+        if turn <= n_ctx <= searched.problem.model.n_ctx_train * work.n_parallel and "n_ctx" not in pins:
             yield f"n_ctx {n_ctx:,}", kept | {"n_ctx": (n_ctx,), "n_ubatch": sizes}
     for n_ubatch in near[1:]:
         if SMALLEST_UBATCH <= n_ubatch <= settings.n_ctx and "n_ubatch" not in pins:

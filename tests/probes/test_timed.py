@@ -221,3 +221,17 @@ def test_what_figures_hold_for() -> None:
     two = Subject(replace(MACHINE, gpus=(Gpu("CUDA0", 1 << 30, "G", driver="581"),)), None)
     assert link.about(one) != link.about(two)
     assert disk.nothing(HERE) == "no local model was named"
+
+
+def test_a_costly_failure_is_not_tried_in_every_run() -> None:
+    host, tries = Host(), []
+
+    def fails() -> Outcome[dict[str, Any]]:
+        tries.append(1)
+        return Failed("it broke")
+
+    costly = replace(probe("layer-rate", fails), keeps_failure=True)
+    machines = [timed.measure(host, HERE, Said(), refresh=again, probes=(costly,)) for again in (False, False, True)]  # type: ignore[arg-type]
+    assert len(tries) == 2
+    assert [found.probes[-1].status for found in machines] == ["failed"] * 3
+    assert "--refresh tries again" in machines[1].probes[-1].reason
