@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from emit.dialect import Dialect, dialect_of
 from emit.flag_resolve import Raw, resolve
@@ -31,6 +31,7 @@ class ParsedFlags:
         unknown: flags that no table knows: llama.cpp stops at them.
         model_path: value of ``-m``; None if it was not given.
         fit: value of ``-fit``; None if it was not given.
+        items: ``(setting, value as read)`` in order, those of the environment first.
     """
 
     settings: Settings
@@ -40,6 +41,7 @@ class ParsedFlags:
     tool: Tool
     dialect: Dialect
     fit: bool | None = None
+    items: tuple[tuple[str, Any], ...] = ()
 
     def find(self, *settings: str) -> tuple[str, str] | None:
         """The last given flag of one of these settings, with its value."""
@@ -105,7 +107,23 @@ def parse_argv(
         tool=tool,
         dialect=dialect,
         fit=None if fit is None else fit == "on",
+        items=tuple(reader.raw.items),
     )
+
+
+def rewritten(parsed: ParsedFlags, fix: tuple[str, ...], model: Model, machine: Machine) -> Settings | None:
+    """What a command line comes to with ``fix`` written in place of its flags of the same settings.
+
+    None if that cannot be read.
+    """
+    reader = _Reader(parsed.tool, _index(parsed.tool), OTHER_ARITY[parsed.tool])
+    position = 0
+    while position < len(fix):
+        position = _step(reader, list(fix), position)
+    replaced = {name for name, _ in reader.raw.items}
+    kept = [(name, value) for name, value in parsed.items if name not in replaced]
+    settings, problems = resolve(Raw(kept + reader.raw.items), model, machine, parsed.tool, parsed.dialect)
+    return None if problems or reader.problems or reader.unknown else settings
 
 
 def _index(tool: Tool) -> dict[str, tuple[Flag, bool]]:

@@ -74,16 +74,18 @@ def spelled(
     build: int | None = None,
     workload: Workload | None = None,
     lenient: bool = False,
+    explicit: frozenset[str] = frozenset(),
 ) -> tuple[Spelled, ...]:
     """The same, flag by flag. Raises as ``spell`` does.
 
     Args:
         lenient: leave out what this llama.cpp cannot do instead (a user's own flags, whose faults are findings).
+        explicit: settings that are printed at their default, too, where a flag can say it.
     """
     dialect = dialect_of(machine, build)
     result = []
     for flag in FLAGS:
-        value = _value(flag, settings, model, machine)
+        value = _value(flag, settings, model, machine, explicit=flag.setting in explicit)
         if value is None:
             continue
         try:
@@ -147,7 +149,7 @@ def _is_url(path: str) -> bool:
     return path.lower().startswith(("https://", "http://"))
 
 
-def _value(flag: Flag, settings: Settings, model: Model, machine: Machine) -> object | None:
+def _value(flag: Flag, settings: Settings, model: Model, machine: Machine, *, explicit: bool) -> object | None:
     """The value to print, or None to leave the flag out."""
     name = flag.setting
     if name in ("model", "model_url"):
@@ -157,14 +159,21 @@ def _value(flag: Flag, settings: Settings, model: Model, machine: Machine) -> ob
     value: object = getattr(settings, name)
     if name == "devices":
         usual = default_devices(machine, rpc=bool(settings.rpc))
-        return None if value == usual and len(usual) < 2 else value
+        return None if value == usual and len(usual) < 2 and not explicit else value
     if name == "n_cpu_moe" and not model.is_moe and not value:
         return None
     if name == "n_batch":
         return max(settings.n_batch, settings.n_ubatch)
+    if explicit:
+        return value if _can_be_said(flag, value) else None
     if not flag.always and (value == _DEFAULTS[name] or value is None):
         return None
     return value
+
+
+def _can_be_said(flag: Flag, value: object) -> bool:
+    """False where only leaving the flag out gives the value."""
+    return value not in (None, ()) and (value is not False or bool(flag.negative))
 
 
 def _tokens(

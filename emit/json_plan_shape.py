@@ -214,7 +214,9 @@ class LintV1(Shape):
     code: str
     flag: str
     message: str
-    fix: str
+    fix: Annotated[
+        str | None, Says("Flags to write instead; empty: leave the flag out; null: no flag is known to help.")
+    ]
 
 
 class VerifiedBeforeV1(Shape):

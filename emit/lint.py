@@ -34,7 +34,7 @@ def stops(findings: tuple[Lint, ...], parsed: ParsedFlags) -> tuple[str, ...]:
 
 
 def lint(parsed: ParsedFlags, plan: Plan) -> tuple[Lint, ...]:
-    """Findings, each with a stable code and flags to paste; ``fix`` is empty where the flag is to be left out.
+    """Findings, each with a stable code and flags to paste.
 
     Args:
         plan: the same settings with their predicted memory.

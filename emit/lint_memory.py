@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from emit import lint_fix
 from emit.lint_case import Case, Check
 from planner import units
-from planner.plans.memory import DeviceMemory
 from planner.plans.plan import Lint
 from planner.plans.settings import LoadMode, Tool
 
@@ -29,24 +29,7 @@ def headroom(case: Case) -> Iterator[Lint]:
             message = (
                 f"{device.id} keeps {units.mib(left)} free, under {units.mib(reserve)}: it may slow down or die later"
             )
-        yield Lint(code, case.typed("n_cpu_moe", "-ngl"), message, _less(case, device, reserve - left))
-
-
-def _less(case: Case, device: DeviceMemory, n_bytes: int) -> str:
-    """The flag that takes ``n_bytes`` off a device: more experts to the host, else half the context.
-
-    On several devices the first blocks are not on every one, so the context is what is sure to help.
-    """
-    s, model = case.settings, case.model
-    if model.is_moe and len(s.devices) == 1 and not s.override_tensor:
-        experts = case.expert_bytes()
-        freed = 0
-        for block in range(s.n_cpu_moe, model.n_layer):
-            freed += experts.get(block, 0)
-            if freed >= n_bytes:
-                return f"--n-cpu-moe {block + 1}"
-    smaller = max(s.n_ctx // 2 // 256 * 256, 256)
-    return f"-c {smaller}"
+        yield Lint(code, case.typed("n_cpu_moe", "-ngl"), message, lint_fix.nearest(case))
 
 
 def prompt_cache(case: Case) -> Iterator[Lint]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -11,6 +13,12 @@ from emit import argv, memory_view, shell, wording
 from emit.decision_view import decisions
 from planner import units
 from planner.plans.plan import Candidate, Plan, Refusal, Shortfall
+
+_GIVEN_UP: Final = (
+    "n_ctx", "n_parallel", "kv_unified", "n_cpu_moe", "n_gpu_layers", "n_ubatch", "type_k", "type_v", "swa_full",
+    "kv_offload", "no_host", "load_mode", "cache_ram_mib",
+)  # fmt: skip
+"""Settings that a nearest plan may change, in the order they are named."""
 
 
 def refusal_view(plan: Plan, *, why: bool = False) -> RenderableType:
@@ -60,7 +68,7 @@ def nearest(plan: Plan, refusal: Refusal) -> list[RenderableType]:
 def _difference(chosen: Candidate, nearest: Candidate) -> str:
     """What the nearest plan gives up, in settings."""
     changed = []
-    for name in ("n_ctx", "n_cpu_moe", "n_gpu_layers", "n_ubatch", "type_k", "type_v", "load_mode", "cache_ram_mib"):
+    for name in _GIVEN_UP:
         before, after = getattr(chosen.settings, name), getattr(nearest.settings, name)
         if before != after:
             changed.append(f"{name} {wording.scalar(before)} -> {wording.scalar(after)}")

@@ -100,7 +100,7 @@ def lint_table(plan: Plan) -> Table:
     table.add_column("write", overflow="fold", ratio=1)
     for item in plan.lint or ():
         finding = Text(wording.clean(item.message)).append(f" [{item.code}]", style="dim")
-        fix = wording.clean(item.fix) or "(leave it out)"
+        fix = "" if item.fix is None else wording.clean(item.fix) or "(leave it out)"
         table.add_row(Text(wording.clean(item.flag)), finding, Text(fix, style="bold"))
     return table
 

@@ -17,6 +17,8 @@ from planner.plans.settings import FlashAttn, Settings
 
 PLAIN = ("f16", "f16")
 SMALLER = ("q8_0", "q8_0")
+SWITCHES = ("kv_unified", "swa_full", "kv_offload")
+"""Change the size or the place of a cache; only a pin sets the last two."""
 LOSSLESS = frozenset({"f16", "f32", "bf16"})
 
 DOC = RuleDoc(
@@ -58,6 +60,7 @@ def _fits_somewhere(problem: Problem, draft: Draft, evaluate: Evaluate, pair: tu
         type_v=pair[1],
         cache_ram_mib=0,
         flash_attn=FlashAttn.ON,
+        **{name: draft.values(name)[0] for name in SWITCHES if draft.values(name)},
     )
     tries = (base, replace(base, n_gpu_layers=0), replace(base, n_gpu_layers=0, devices=()))
     return any(evaluate(settings).runs for settings in tries)

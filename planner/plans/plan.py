@@ -82,12 +82,16 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Lint:
-    """A finding about a user's own flags."""
+    """A finding about a user's own flags.
+
+    Args:
+        fix: flags to write instead; empty where the flag is to be left out, None where no flag is known to help.
+    """
 
     code: str
     flag: str
     message: str
-    fix: str
+    fix: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def plan(problem: Problem, rules: tuple[Rule, ...], extra: Extra = ()) -> Plan:
         OptionError: a pin that is not a setting.
     """
     problem = replace(problem, machine=budgeted(problem.machine, problem.workload))
-    searched, found = _settled(problem, rules, extra)
+    searched, found = settled(problem, rules, extra)
     kept = _verified(searched, found, extra) if found else None
     found = kept or found
     chosen = found or closest(searched)
@@ -61,7 +61,7 @@ def evaluator_of(problem: Problem, tool: Tool, extra: Extra, *, whole: bool = Tr
     return Evaluator(cost, problem.workload, verified=verified)
 
 
-def _settled(problem: Problem, rules: tuple[Rule, ...], extra: Extra) -> tuple[Search, Candidate | None]:
+def settled(problem: Problem, rules: tuple[Rule, ...], extra: Extra) -> tuple[Search, Candidate | None]:
     """The search, and the best it finds, priced with every block drawn.
 
     The search itself draws repeated blocks once. Where the whole graph needs more than fits, what it needs more is

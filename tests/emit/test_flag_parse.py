@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from emit.flag_parse import rewritten
 from emit.flags import parse_argv, spell
 from planner.errors import OptionError
 from planner.facts.machine import Backend, Engine
@@ -270,3 +271,14 @@ def test_any_words_end_in_settings_or_one_error(words: list[str]) -> None:
             parse_argv(tuple(words), MODEL, ONE, tool)
         except OptionError as error:
             assert error.subject and error.found
+
+
+def test_flags_written_in_place_of_those_of_the_same_setting() -> None:
+    """``--n-cpu-moe`` twice is the larger one for llama.cpp; in place of the other it is the last."""
+    words = ("LLAMA_ARG_UBATCH=64", "-ncmoe", "4", "--swa-full", "-c", "4096")
+    parsed = parse_argv(words, MODEL, ONE)
+    assert parse_argv((*words, "-ncmoe", "2"), MODEL, ONE).settings.n_cpu_moe == 4
+    wanted = replace(parsed.settings, n_cpu_moe=2, n_ubatch=128)
+    assert rewritten(parsed, ("--n-cpu-moe", "2", "-ub", "128"), MODEL, ONE) == wanted
+    assert rewritten(parsed, ("-c", "many"), MODEL, ONE) is None
+    assert rewritten(parsed, ("-np", "0"), MODEL, ONE) is None

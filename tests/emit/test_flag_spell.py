@@ -178,3 +178,16 @@ def test_split_mode_and_switches() -> None:
     )
     assert after(tokens, "-sm") == "none"
     assert {"-kvu", "--swa-full", "-nr", "-nkvo"} <= set(tokens)
+
+
+def test_what_is_asked_for_is_said_at_its_default_where_a_flag_can_say_it() -> None:
+    """``--swa-full`` has no negative, and no split is no word."""
+    names = frozenset({"kv_offload", "kv_unified", "split_mode", "devices", "swa_full", "tensor_split", "spec_type"})
+    said = {item.setting: item.tokens for item in spelled(make_settings(), make_model(), make_machine(make_gpu()))}
+    more = spelled(make_settings(), make_model(), make_machine(make_gpu()), explicit=names)
+    assert {item.setting: item.tokens for item in more if item.setting not in said} == {
+        "devices": ("-dev", "CUDA0"),
+        "kv_unified": ("-no-kvu",),
+        "split_mode": ("-sm", "layer"),
+        "kv_offload": ("-kvo",),
+    }

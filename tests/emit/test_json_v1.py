@@ -81,6 +81,7 @@ def test_a_check_adds_source_and_lint() -> None:
     data = loaded(make_plan(lint=(finding,)))
     assert data["source"] == "user flags"
     assert data["lint"] == [{"code": "no-headroom", "flag": "-ngl", "message": "too little", "fix": "--n-cpu-moe 3"}]
+    assert loaded(make_plan(lint=(replace(finding, fix=None),)))["lint"][0]["fix"] is None
     assert loaded(make_plan(lint=()))["lint"] == []
     assert not {"source", "lint"} & set(loaded(make_plan()))
 

@@ -148,14 +148,10 @@ def memory(
 
 
 def test_headroom() -> None:
-    expert = 3 * 256 * 128 * 8 * 2
-    tight = findings(GOOD, memory=memory(GIB - expert - 1))
-    assert [(item.code, item.fix) for item in tight] == [("no-headroom", "--n-cpu-moe 4")]
+    """What to write instead is tested where there is a plan that fits: test_lint_fix.py."""
+    assert [(item.code, item.fix) for item in findings(GOOD, memory=memory(GIB - 1))] == [("no-headroom", None)]
     assert [item.code for item in findings(GOOD, memory=memory(-1))] == ["out-of-memory"]
-    assert findings(GOOD, memory=memory(-1))[0].fix == "-c 2048", "all experts on the host would not free a GiB"
     assert findings(GOOD, memory=memory(GIB)) == ()
-    small = findings("-fit off -c 4096 -np 1 -ngl 5 -ncmoe 4 -fa on -cram 0", memory=memory(0))
-    assert [item.fix for item in small] == ["-c 2048"]
 
 
 def test_prompt_cache_that_does_not_fit() -> None:

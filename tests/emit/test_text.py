@@ -217,3 +217,9 @@ def test_machine_page_shows_timed_layers() -> None:
     assert "layer, CUDA0  moe Q4_K, experts in RAM; decode 2.100 ± 0.100 ms (measured)" in page
     assert "prefill 4.00 ms per ubatch and 30.00 µs per token; crossing 0.020 ms (derived)" in page
     assert "layer, CPU" in page
+
+
+def test_where_no_flag_helps_none_is_shown() -> None:
+    nothing = make_plan(lint=(Lint("out-of-memory", "-ot", "CUDA0 is short", None),), decisions=(), exchange=())
+    page = shown(text.check_view(nothing))
+    assert "[out-of-memory]" in page and "leave it out" not in page and "None" not in page

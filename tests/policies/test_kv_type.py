@@ -7,6 +7,7 @@ from planner.facts.machine import Engine, Overflow, Ram
 from planner.facts.model import AttentionKind
 from planner.plans.decision import Fate
 from planner.units import GIB
+from tests.builders import make_layer
 from tests.policies.problems import big_model, card, decision, machine, solved
 
 
@@ -52,3 +53,11 @@ def test_a_pair_that_llama_cpp_refuses_is_a_usage_error() -> None:
     mla = replace(model, layers=tuple(replace(x, kind=AttentionKind.MLA, n_embd_v=0) for x in model.layers))
     with pytest.raises(OptionError, match="equal K and V types"):
         solved(machine(card(6)), mla, kv=("q8_0", "q4_0"))
+
+
+def test_pinned_switches_of_the_cache_count_where_f16_is_tried() -> None:
+    """1M tokens of f16 are 12 GiB in 24 full-length caches; windows of 128 tokens need next to nothing."""
+    small = machine(ram=Ram(16 * GIB, 10 * GIB, overflow=Overflow.KILL))
+    model = big_model(layers=tuple(make_layer(i, window=128) for i in range(24)))
+    assert pair(solved(small, model, n_ctx=1 << 20)) == ("f16", "f16")
+    assert pair(solved(small, model, n_ctx=1 << 20, pins=(("swa_full", "on"),))) == ("q8_0", "q8_0")

@@ -22,3 +22,9 @@ def test_a_shared_cache_gives_each_slot_all_of_it() -> None:
     found = {d.setting: d for d in explained(slots.RULE, replace(given))}
     assert "4 slots of 32,768 tokens" in found["n_parallel"].headline
     assert found["kv_unified"].value is True and not found["kv_unified"].alternatives
+
+
+def test_of_one_slot_sharing_is_not_mentioned() -> None:
+    given = problem(machine(card(20)), pins=(("kv_unified", "on"),))
+    (said,) = explained(slots.RULE, given)
+    assert (said.setting, said.value) == ("n_parallel", 1)

@@ -148,3 +148,45 @@ def test_a_plan_stands_on_its_whole_graph(zoo: Callable[[str], Path]) -> None:
     whole = CostModel(model, found.machine).memory(found.chosen.settings)
     assert [total(d.compute) for d in found.chosen.memory.devices] == [total(d.compute) for d in whole.devices]
     assert not found.chosen.shortfalls
+
+
+SWITCHES = ({"kv_unified": True}, {"swa_full": True}, {"kv_offload": False}, {"no_host": True})
+
+
+@pytest.mark.parametrize("switch", SWITCHES, ids=lambda switch: next(iter(switch)))
+def test_the_nearest_plan_keeps_slots_and_switches_of_the_user(switch: dict[str, bool]) -> None:
+    given = problem(machine(card(6)))
+    asked = replace(plan(given, RULES).chosen.settings, n_cpu_moe=0, override_tensor=(), n_parallel=4, n_ctx=16384)
+    for wanted in (replace(asked, **switch), asked):
+        found = judge(given, RULES, wanted, Tool.SERVER)
+        assert found.refusal is not None and found.refusal.nearest is not None
+        nearest = found.refusal.nearest
+        assert nearest.runs
+        for name in ("n_ctx", "n_parallel", *switch):
+            assert getattr(nearest.settings, name) == getattr(wanted, name), name
+
+
+def test_a_pin_beside_check_counts_more_than_the_flag() -> None:
+    given = problem(machine(card(6)), pins=(("kv_unified", "off"),))
+    asked = replace(plan(given, RULES).chosen.settings, n_cpu_moe=0, override_tensor=(), n_parallel=4, kv_unified=True)
+    found = judge(given, RULES, asked, Tool.SERVER)
+    assert found.refusal is not None and found.refusal.nearest is not None
+    assert found.refusal.nearest.settings.kv_unified is False
+
+
+def test_what_fits_only_without_the_switches_is_still_found() -> None:
+    """A cache of 256K tokens in RAM that is not there: the request as it was made is planned instead."""
+    given = problem(machine(card(20), ram=Ram(8 * GIB, 6 * GIB, overflow=Overflow.KILL)))
+    asked = replace(plan(given, RULES).chosen.settings, n_ctx=1 << 20, n_parallel=4, kv_offload=False)
+    found = judge(given, RULES, asked, Tool.SERVER)
+    assert found.refusal is not None and found.refusal.nearest is not None
+    assert found.refusal.nearest.settings.kv_offload is True
+
+
+def test_the_nearest_plan_stands_on_its_whole_graph(zoo: Callable[[str], Path]) -> None:
+    model = analyze(str(zoo("deepseek-v3.2")))
+    given = Problem(windows(card(15)), model, Workload(n_ctx=16384))
+    asked = replace(plan(given, RULES).chosen.settings, n_cpu_moe=0, override_tensor=())
+    found = judge(given, RULES, asked, Tool.SERVER)
+    assert found.refusal is not None and found.refusal.nearest is not None
+    assert judge(given, RULES, found.refusal.nearest.settings, Tool.SERVER).refusal is None
