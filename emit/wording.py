@@ -74,7 +74,7 @@ def evidence(item: Evidence) -> str:
 
 def decided(item: Decision) -> str:
     """The value of a decision; in binary units where its evidence says that it is bytes."""
-    in_bytes = any(e.unit == "bytes" and e.value == item.value for e in item.because)
+    in_bytes = bool(item.value) and any(e.unit == "bytes" and e.value == item.value for e in item.because)
     if in_bytes and isinstance(item.value, int | float) and not isinstance(item.value, bool):
         return units.mib(item.value)
     return scalar(item.value)

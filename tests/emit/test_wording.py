@@ -61,6 +61,11 @@ def test_a_decision_in_bytes_reads_as_mib() -> None:
     assert wording.decided(kept) == "1,024 MiB" and wording.decided(make_decision()) == "2"
 
 
+def test_a_count_of_nothing_is_no_size_though_its_bytes_are_nothing_too() -> None:
+    none = make_decision(value=0, because=(Evidence("routed experts in RAM", 0, "bytes", Source.DERIVED),))
+    assert wording.decided(none) == "0"
+
+
 def test_headline_holds_verdict_speed_and_headroom() -> None:
     assert wording.headline(make_plan()) == (
         "Fits: Hand made on CUDA0 with 4,096 tokens of context; decode 40.0 tok/s (32.0 to 48.0), "
