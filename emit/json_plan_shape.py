@@ -110,7 +110,10 @@ class DeviceV1(Shape):
     cache_bytes: Bytes
     overhead_bytes: Bytes
     predicted_bytes: Bytes
-    headroom_bytes: int
+    headroom_bytes: Annotated[
+        int,
+        Says("What stays free: total - used before - predicted; of a device that shares RAM the host's, if less."),
+    ]
 
 
 class HostV1(Shape):
@@ -121,7 +124,10 @@ class HostV1(Shape):
     mapped_bytes: Bytes
     predicted_bytes: Annotated[Bytes, Says("Output buffer, prompt cache and checkpoints included.")]
     available_bytes: Bytes | None
-    headroom_bytes: int | None
+    headroom_bytes: Annotated[
+        int | None,
+        Says("Available - predicted, less what devices that share RAM take; tables that are read lazily left out."),
+    ]
 
 
 class DifferenceV1(Shape):

@@ -15,11 +15,11 @@ RESERVE_BYTES = units.GIB
 
 
 def headroom(case: Case) -> Iterator[Lint]:
-    """Every device keeps 1 GiB (or what ``--headroom`` says) at the predicted peak."""
+    """Every device keeps 1 GiB (or what ``--headroom`` says) of its own limit at the predicted peak."""
     asked = case.plan.workload.headroom_bytes
     reserve = RESERVE_BYTES if asked is None else asked
     for device in case.memory.devices:
-        left = device.headroom_bytes
+        left = device.room_bytes
         if left >= reserve:
             continue
         if left < 0:

@@ -18,7 +18,8 @@ _PER_TABLE = 4
 def table(memory: Memory, oracle: Oracle | None = None) -> RenderableType:
     """Rows are kinds of memory, columns devices and RAM, in MiB.
 
-    total (RAM: available) - used before - predicted = stays free.
+    total (RAM: available) - used before - predicted = stays free. What devices without memory of their own take
+    is taken from RAM, too; where RAM ends before their limit, what stays free of it is what they have.
     """
     columns = [*(_device(device) for device in memory.devices), _host(memory.host)]
     groups = [columns[i : i + _PER_TABLE] for i in range(0, len(columns), _PER_TABLE)]
@@ -44,6 +45,7 @@ _ROWS = (
     "expert cache",
     "overhead",
     "predicted",
+    "taken by devices",
     "stays free",
     "of it pinned",
     "of it mapped",
@@ -86,6 +88,7 @@ def _host(host: HostMemory) -> tuple[str, dict[str, str]]:
         "compute": _mib(total(host.compute)),
         "overhead": _mib(total(host.overhead)),
         "predicted": _mib(host.predicted_bytes),
+        "taken by devices": _mib(host.shared_bytes) if host.shared_bytes else "",
         "stays free": _mib(host.headroom_bytes or 0) if known else "unknown",
         "of it pinned": _mib(host.pinned_bytes),
         "of it mapped": _mib(host.mapped_bytes),

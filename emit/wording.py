@@ -74,7 +74,7 @@ def evidence(item: Evidence) -> str:
 
 def decided(item: Decision) -> str:
     """The value of a decision; in binary units where its evidence says that it is bytes."""
-    in_bytes = any(e.unit == "bytes" and e.value == item.value for e in item.because)
+    in_bytes = bool(item.value) and any(e.unit == "bytes" and e.value == item.value for e in item.because)
     if in_bytes and isinstance(item.value, int | float) and not isinstance(item.value, bool):
         return units.mib(item.value)
     return scalar(item.value)
@@ -108,14 +108,20 @@ def speed(candidate: Candidate) -> str:
 
 
 def free(candidate: Candidate) -> str:
-    """Headroom per device, or of the host where there is no device."""
-    parts = [f"{units.mib(device.headroom_bytes)} of {clean(device.id)}" for device in candidate.memory.devices]
-    host = candidate.memory.host.headroom_bytes
-    if not parts and host is not None and host < 0:
-        return f"{units.size(-host)} more than RAM holds"
-    if not parts and host is not None:
-        parts = [f"{units.size(host)} of RAM"]
-    return f"{' and '.join(parts)} stay free" if parts else "free memory unknown"
+    """Headroom per device; of the host where there is no device, or where RAM binds those that share it."""
+    devices, host = candidate.memory.devices, candidate.memory.host.headroom_bytes
+    bound = [clean(device.id) for device in devices if device.is_bound_by_ram]
+    parts = [f"{units.mib(d.headroom_bytes)} of {clean(d.id)}" for d in devices if not d.is_bound_by_ram]
+    sharing = f", which {' and '.join(bound)} share{'s' if len(bound) == 1 else ''}," if bound else ""
+    lacks = ""
+    if host is not None and (bound or not devices):
+        if host < 0:
+            lacks = f"{units.size(-host)} more than RAM{sharing} holds"
+        else:
+            parts.append(f"{units.size(host)} of RAM{sharing}")
+    said = [f"{' and '.join(parts)} stay free"] if parts else []
+    said += [lacks] if lacks else []
+    return "; ".join(said) or "free memory unknown"
 
 
 def correction(verified: Verified) -> str:

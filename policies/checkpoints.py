@@ -42,8 +42,12 @@ def _held(candidate: Candidate) -> int:
 
 
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
-    """Open ``ctx_checkpoints``; the search raises it as far as RAM holds it beside the rest."""
-    return Proposal(domains=(("ctx_checkpoints", STEPS),))
+    """Open ``ctx_checkpoints``; the search raises it as far as RAM holds it beside the rest.
+
+    Where all can be rewound the default stays, which no flag is printed for.
+    """
+    usual = evaluate(replace(draft.settings(), ctx_checkpoints=DEFAULT))
+    return Proposal(domains=(("ctx_checkpoints", STEPS if _held(usual) else (DEFAULT,)),))
 
 
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:

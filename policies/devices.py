@@ -18,8 +18,9 @@ DOC = RuleDoc(
     settings=("devices",),
     what=(
         "A device takes part when the llama.cpp build has its backend and at least 2 GiB of it are free. Devices "
-        "are ordered by their link, then by free memory, remote ones last: the first device runs the multiplies "
-        "whose weights are in host memory. All of them, fewer and none are compared by the time of a turn."
+        "are ordered by their links where every one is reported or measured, else as llama.cpp lists them, remote "
+        "ones last: the first device runs the multiplies whose weights are in host memory. All of them, fewer (those "
+        "with the slower link or less free memory go first) and none are compared by the time of a turn."
     ),
     why=(
         "A device with less free memory than its context, its compute buffer and the headroom cannot hold a "
@@ -40,8 +41,10 @@ DOC = RuleDoc(
 )
 
 
-def _free(gpu: Gpu) -> int:
-    return gpu.total_bytes - used_before(gpu)
+def _free(gpu: Gpu, problem: Problem) -> int:
+    """Bytes that the plan may take: of a device that shares RAM no more than is available there."""
+    own, available = gpu.total_bytes - used_before(gpu), problem.machine.ram.available_bytes
+    return min(own, available) if gpu.unified and available is not None else own
 
 
 def _usable(gpu: Gpu, problem: Problem) -> bool:
@@ -52,11 +55,11 @@ def _usable(gpu: Gpu, problem: Problem) -> bool:
 
 def _out(gpu: Gpu, problem: Problem) -> tuple[Fate, str] | None:
     """Why a device does not take part, or None."""
-    others = [g for g in problem.machine.gpus if _usable(g, problem) and _free(g) >= SMALLEST_BYTES]
+    others = [g for g in problem.machine.gpus if _usable(g, problem) and _free(g, problem) >= SMALLEST_BYTES]
     if not _usable(gpu, problem):
         return Fate.UNSUPPORTED, f"the llama.cpp that was found has no {gpu.backend} backend"
-    if _free(gpu) < SMALLEST_BYTES:
-        return Fate.DOES_NOT_FIT, f"{units.mib(_free(gpu))} free, under {units.size(SMALLEST_BYTES)}"
+    if _free(gpu, problem) < SMALLEST_BYTES:
+        return Fate.DOES_NOT_FIT, f"{units.mib(_free(gpu, problem))} free, under {units.size(SMALLEST_BYTES)}"
     if gpu.unified and any(not other.unified for other in others):
         return Fate.SLOWER, "shares host RAM beside a GPU with memory of its own"
     return None
@@ -65,21 +68,33 @@ def _out(gpu: Gpu, problem: Problem) -> tuple[Fate, str] | None:
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
     """Open ``devices``: all that can take part, then fewer and fewer of them, then none. Say who was left out."""
     used = [gpu for gpu in problem.machine.gpus if _out(gpu, problem) is None]
-    used.sort(key=lambda gpu: (gpu.backend is Backend.RPC, -_link(gpu), -_free(gpu)))
     left_out = tuple(
         Caution("device-left-out", f"{gpu.id} does not take part: {out[1]}.")
         for gpu in problem.machine.gpus
         if (out := _out(gpu, problem)) is not None
     )
     servers = problem.workload.rpc if any(gpu.backend is Backend.RPC for gpu in used) else ()
-    names = tuple(gpu.id for gpu in used)
-    sets = tuple(names[:n] for n in range(len(names), -1, -1))
-    return Proposal(domains=(("devices", sets), ("rpc", (servers,))), cautions=left_out)
+    return Proposal(domains=(("devices", _sets(used, problem)), ("rpc", (servers,))), cautions=left_out)
 
 
-def _link(gpu: Gpu) -> float:
-    """Rate of the link in bytes per second, 0 if it is not known: equal links keep their order."""
-    return gpu.h2d_pinned_bps.value if gpu.h2d_pinned_bps else 0.0
+def _sets(gpus: list[Gpu], problem: Problem) -> tuple[tuple[str, ...], ...]:
+    """All of them, then fewer and fewer, then none. The order within a set is by links, not by free memory: that of
+    equal cards differs by what a desktop takes, and their order is the user's to know them by."""
+    links = _links(gpus)
+
+    def rank(gpu: Gpu) -> tuple[bool, float]:
+        return gpu.backend is Backend.RPC, -links.get(gpu.id, 0.0)
+
+    ordered = sorted(gpus, key=rank)
+    kept = [gpu.id for gpu in sorted(gpus, key=lambda gpu: (*rank(gpu), -_free(gpu, problem)))]
+    return tuple(tuple(gpu.id for gpu in ordered if gpu.id in kept[:n]) for n in range(len(kept), -1, -1))
+
+
+def _links(gpus: list[Gpu]) -> dict[str, float]:
+    """Links of the local devices in bytes per second; empty if one of them is not known or only assumed."""
+    local = {gpu.id: gpu.h2d_pinned_bps for gpu in gpus if gpu.backend is not Backend.RPC}
+    known = {name: link.value for name, link in local.items() if link and link.source is not Source.ASSUMED}
+    return known if len(known) == len(local) else {}
 
 
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
@@ -90,8 +105,8 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
         evidence: tuple[Evidence, ...] = (Evidence("GPUs found", 0, "devices", Source.REPORTED),)
         headline = "no GPU was found: everything runs on the CPU"
     else:
-        evidence = tuple(Evidence(f"{gpu.id} free", _free(gpu), "bytes", Source.REPORTED) for gpu in gpus)
-        shown = ", ".join(f"{gpu.id} ({units.size(_free(gpu))} free)" for gpu in gpus if gpu.id in names)
+        evidence = tuple(Evidence(f"{gpu.id} free", _free(gpu, problem), "bytes", Source.REPORTED) for gpu in gpus)
+        shown = ", ".join(f"{gpu.id} ({units.size(_free(gpu, problem))} free)" for gpu in gpus if gpu.id in names)
         headline = f"uses {shown}" if names else "everything runs on the CPU"
         idle = [name for name in draft.values("devices")[0] if name not in names]
         headline += f"; {' and '.join(idle)} would make it slower" if idle else ""

@@ -6,6 +6,7 @@ from planner import units
 from planner.facts.machine import DriverModel, Gpu
 from planner.facts.reading import Source
 from planner.plans.decision import Alternative, Confidence, Decision, Evidence, Fate, RuleDoc
+from planner.plans.memory import DeviceMemory
 from planner.plans.plan import Candidate, Caution
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
 
@@ -18,7 +19,8 @@ DOC = RuleDoc(
     what=(
         "Free at the peak = total - used before - everything predicted (weights, KV, compute buffer, CUDA "
         "context). That must be at least 1 GiB. Under WDDM the rule is hard: --headroom may raise it, not lower "
-        "it. Elsewhere --headroom sets it."
+        "it. Elsewhere --headroom sets it. Of a device that shares RAM the rule is about its own limit; the RAM behind "
+        "it has a margin of its own, and what stays free is the smaller of the two."
     ),
     why=(
         "Windows pages VRAM silently. A plan that fits on paper with less to spare may run or may fall to a "
@@ -50,6 +52,22 @@ def _reserve(gpu: Gpu, asked: int | None) -> int:
     return max(wanted, RESERVE_BYTES) if _hard(gpu) else wanted
 
 
+def _kept(device: DeviceMemory, rule: str) -> str:
+    """What the device's own limit leaves under the rule; of one that shares RAM, what RAM leaves, too."""
+    if device.shared_free_bytes is None:
+        return f"{device.id}: {units.mib(device.room_bytes)} stay free; {rule}"
+    shared = units.mib(max(device.shared_free_bytes, 0))
+    limit = units.mib(device.room_bytes)
+    return f"{device.id}: {shared} of the RAM it shares stay free; its own limit is {limit} away; {rule}"
+
+
+def _without(gpu: Gpu) -> str:
+    """What less than the margin risks: depends on who hands out the memory."""
+    if _hard(gpu):
+        return "under WDDM runs with less than 1 GiB free collapsed at random: Windows pages VRAM without an error"
+    return "nothing is left for what was not predicted: an allocation fails, at load or in the middle of an answer"
+
+
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
     """Set the bytes to keep free per device."""
     asked = problem.workload.headroom_bytes
@@ -72,22 +90,24 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     for device in chosen.memory.devices:
         gpu, reserve = problem.gpu(device.id), dict(draft.reserve)[device.id]
         used = Source.ASSUMED if gpu.used_bytes is None else Source.REPORTED
-        evidence = (
+        evidence: tuple[Evidence, ...] = (
             Evidence(f"{device.id} total", device.total_bytes, "bytes", Source.REPORTED),
             Evidence(f"{device.id} used before", device.used_before_bytes, "bytes", used),
             Evidence(f"{device.id} predicted", device.predicted_bytes, "bytes", Source.DERIVED),
             Evidence("kept free", reserve, "bytes", Source.ASSUMED if asked is None else Source.USER),
         )
+        if device.shared_free_bytes is not None:
+            evidence += (Evidence("RAM that stays free", device.shared_free_bytes, "bytes", Source.DERIVED),)
         rule = "hard under WDDM" if _hard(gpu) else "default" if asked is None else "asked for"
         decisions.append(
             Decision(
                 "headroom",
                 "headroom",
                 reserve,
-                f"{device.id}: {units.mib(device.headroom_bytes)} stay free; the rule is {units.mib(reserve)} ({rule})",
+                _kept(device, f"the rule is {units.mib(reserve)} ({rule})"),
                 Confidence.DERIVED,
                 evidence,
-                (Alternative(0, Fate.UNSAFE, None, "runs with less than 1 GiB free collapsed at random"),),
+                (Alternative(0, Fate.UNSAFE, None, _without(gpu)),),
             )
         )
     return tuple(decisions)

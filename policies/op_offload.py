@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from planner.cost.host_share import computes_on_host
 from planner.facts.machine import Backend
 from planner.facts.reading import Source
-from planner.plans.compare import cost, versus
+from planner.plans.compare import cost, given, versus
 from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
 from planner.plans.plan import Candidate
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
@@ -58,8 +59,7 @@ def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
     """Which side computes host experts, and what the other would take."""
     settings, work = chosen.settings, problem.workload
-    in_ram = settings.n_cpu_moe > 0 or bool(settings.override_tensor) or settings.n_gpu_layers <= problem.model.n_layer
-    if not _applies(problem, settings.devices) or not in_ram:
+    if not _applies(problem, settings.devices) or not computes_on_host(problem.model, settings):
         return ()
     other = evaluate(replace(settings, op_offload=not settings.op_offload))
     if settings.op_offload:
@@ -67,7 +67,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     else:
         headline = "the CPU computes its experts faster than the link brings them to the GPU"
     evidence = (
-        Evidence("prompt", work.prompt_tokens, "tokens", Source.USER),
+        Evidence("prompt", work.prompt_tokens, "tokens", given("prompt_tokens", work=work)),
         Evidence("ubatch", settings.n_ubatch, "tokens", Source.DERIVED),
     )
     losers = (versus(not settings.op_offload, other, chosen, work.goal),)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from planner.cost.drafting import ACCEPTED_TOKENS
 from planner.cost.shape import DRAFT_N_MAX, MTP
 from planner.facts.reading import Source
-from planner.plans.compare import versus
+from planner.plans.compare import SLOWER, versus
 from planner.plans.decision import Alternative, Confidence, Decision, Evidence, Fate, RuleDoc
 from planner.plans.plan import Candidate
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
@@ -69,21 +69,30 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
         Evidence("tokens kept of a pass", ACCEPTED_TOKENS, "tokens", Source.ASSUMED),
     )
     if not _can(problem):
-        losers: tuple[Alternative, ...] = (
-            Alternative(MTP, Fate.UNSUPPORTED, None, f"this llama.cpp does not list {FLAG}, or is older than b{SINCE}"),
-        )
+        detail = f"this llama.cpp does not list {FLAG}, or is older than b{SINCE}"
+        loser, headline = Alternative(MTP, Fate.UNSUPPORTED, None, detail), "off: this build cannot"
     else:
         other = replace(settings, spec_type=None if settings.spec_type else MTP)
-        losers = (versus(other.spec_type or "none", evaluate(other), chosen, goal),)
-    headline = (
-        "the model's own head drafts; memory of its context is counted"
-        if settings.spec_type
-        else "off: a pass over several tokens reads more experts than it saves"
-        if _can(problem)
-        else "off: this build cannot"
-    )
+        loser = versus(other.spec_type or "none", evaluate(other), chosen, goal)
+        if settings.spec_type:
+            headline = "the model's own head drafts; memory of its context is counted"
+        elif not draft.values("devices")[0]:
+            headline = "off: it is tried only where a GPU takes part"
+        else:
+            headline = _off(loser)
     value = settings.spec_type or "none"
-    return (Decision("prediction", "spec_type", value, headline, Confidence.ASSUMED, evidence, losers),)
+    return (Decision("prediction", "spec_type", value, headline, Confidence.ASSUMED, evidence, (loser,)),)
+
+
+def _off(drafting: Alternative) -> str:
+    """Why nothing is drafted, by what drafting would come to."""
+    if drafting.outcome is Fate.DOES_NOT_FIT:
+        return "off: its own context, cache and compute buffer do not fit beside the rest"
+    if drafting.outcome is Fate.UNSUPPORTED:
+        return "off: llama.cpp would not start with it"
+    if drafting.by is not None and drafting.by >= SLOWER:
+        return "off: a pass over several tokens costs more than the tokens that it yields save"
+    return "off: nothing is gained by it"
 
 
 RULE = Rule(DOC, propose, explain)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from planner.cost.host_share import computes_on_host
 from planner.facts.machine import Cpu
 from planner.facts.reading import Source
 from planner.plans.decision import Alternative, Confidence, Decision, Evidence, Fate, RuleDoc
@@ -33,6 +36,9 @@ DOC = RuleDoc(
     abstains="The number of cores is not known.",
     references=("common/common.cpp (b11312): llama.cpp counts physical performance cores itself",),
 )
+
+
+_IDLE: Final = "no weight is multiplied on the CPU, so the number hardly matters"
 
 
 def _cores(cpu: Cpu) -> tuple[int, str] | None:
@@ -71,7 +77,8 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
         read = cpu.read_threads
         evidence += (Evidence("threads that read RAM at its full rate", read.value, "threads", read.source),)
     losers: tuple[Alternative, ...] = ()
-    if cpu.logical_cores and cpu.logical_cores > settings.threads:
+    busy = computes_on_host(problem.model, settings) or not settings.kv_offload
+    if busy and cpu.logical_cores and cpu.logical_cores > settings.threads:
         losers = (Alternative(cpu.logical_cores, Fate.SLOWER, None, "more threads than cores: up to -69 % measured"),)
     return tuple(
         Decision(
@@ -84,8 +91,8 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
             losers,
         )
         for name, value, reason in (
-            ("threads", settings.threads, "decode waits for RAM, more would only contend"),
-            ("threads_batch", settings.threads_batch, "prompts are computed on the same cores"),
+            ("threads", settings.threads, "decode waits for RAM, more would only contend" if busy else _IDLE),
+            ("threads_batch", settings.threads_batch, "prompts are computed on the same cores" if busy else _IDLE),
         )
     )
 

@@ -16,7 +16,7 @@ from planner.facts.allocation import HOST_ROW, Allocation
 from planner.facts.machine import Machine
 from planner.facts.model import Model
 from planner.facts.reading import Source
-from planner.plans.memory import Memory, Term, total
+from planner.plans.memory import Memory, Term, joined, total
 from planner.plans.oracle import Confirmation, Difference, Oracle
 from planner.plans.plan import Caution
 from planner.plans.settings import LoadMode, Settings, Tool
@@ -130,4 +130,4 @@ class CorrectedCost(CostModel):
         host = found.host
         if HOST_ROW in self._extra:
             host = replace(host, overhead=(*host.overhead, self._extra[HOST_ROW]))
-        return Memory(devices, host)
+        return joined(devices, host, self.unified)

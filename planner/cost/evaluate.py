@@ -66,7 +66,6 @@ class Evaluator:
         self.cost, self.machine, self.model = cost, cost.machine, cost.model
         self._workload, self._verified = workload, verified
         self._speed = SpeedModel(self.model, self.machine, workload)
-        self._unified = frozenset(gpu.id for gpu in self.machine.gpus if gpu.unified)
         self._memo: dict[_Key, Candidate] = {}
         self._memory = {} if memory is None else memory
         self._floor: dict[Settings, Memory] = {}
@@ -98,7 +97,7 @@ class Evaluator:
         return self._priced(_Key(settings, reserve, bound=True))
 
     def shortfalls(self, memory: Memory, reserve: Reserve) -> tuple[Shortfall, ...]:
-        """Devices whose headroom would be under the reserve, and the host if it cannot hold what is pinned."""
+        """Devices whose own room would be under the reserve, and the host if it cannot hold what is pinned."""
         keep = dict(reserve)
         short = [
             Shortfall(
@@ -107,14 +106,14 @@ class Evaluator:
                 max(device.total_bytes - device.used_before_bytes - keep.get(device.id, 0), 0),
             )
             for device in memory.devices
-            if device.headroom_bytes < keep.get(device.id, 0)
+            if device.room_bytes < keep.get(device.id, 0)
         ]
         return (*short, *self._host_shortfalls(memory, keep.get("host", 0)))
 
     def _host_shortfalls(self, memory: Memory, margin: int) -> Iterator[Shortfall]:
         """RAM that cannot hold what must stay in it, devices that share it included; and the limit on pinning."""
         host = memory.host
-        needed, left = host.unevictable_bytes + self._shared(memory), max(self._ram(memory) - margin, 0)
+        needed, left = host.unevictable_bytes, max(self._ram(memory) - margin, 0)
         if needed > left:
             yield Shortfall(HOST_ID, needed, left)
             return
@@ -126,10 +125,6 @@ class Evaluator:
         """RAM that can be used: what is available, or all of it where that is not known."""
         available = memory.host.available_bytes
         return self.machine.ram.total_bytes if available is None else available
-
-    def _shared(self, memory: Memory) -> int:
-        """Bytes of devices whose memory is host memory."""
-        return sum(d.predicted_bytes for d in memory.devices if d.id in self._unified)
 
     def _priced(self, key: _Key) -> Candidate:
         found = self._memo.get(key)
@@ -159,7 +154,7 @@ class Evaluator:
         hot = host.mapped_bytes - host.lazy_bytes
         if hot <= 0:
             return 1.0
-        room = self._ram(memory) - host.unevictable_bytes - self._shared(memory)
+        room = self._ram(memory) - host.unevictable_bytes
         return min(max(room / hot, 0.0), 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Which share of a block's routed experts is in host memory."""
+"""What of the blocks is in host memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ from planner.cost.patterns import override_pattern
 from planner.cost.tape import HOST
 from planner.facts.model import Model, Role
 from planner.plans.settings import Settings
+
+
+def computes_on_host(model: Model, settings: Settings) -> bool:
+    """Whether a block, tensors of one or the output layer are in host memory; the embedding, only looked up, is not
+    asked for."""
+    moved = any(device == HOST for _, device in settings.override_tensor)
+    return not settings.devices or moved or settings.n_cpu_moe > 0 or settings.n_gpu_layers <= model.n_layer
 
 
 def host_expert_shares(model: Model, settings: Settings, layers: tuple[str, ...]) -> tuple[float, ...]:

@@ -29,7 +29,7 @@ from planner.errors import OptionError
 from planner.facts.machine import Machine
 from planner.facts.model import Model, Role
 from planner.facts.reading import Source
-from planner.plans.memory import DeviceMemory, HostMemory, Memory, Term, total
+from planner.plans.memory import DeviceMemory, HostMemory, Memory, Term, joined, total
 from planner.plans.settings import Settings, SplitMode, Tool
 
 
@@ -45,6 +45,7 @@ class CostModel:
     def __init__(self, model: Model, machine: Machine, tool: Tool = Tool.SERVER, *, whole: bool = True) -> None:
         self.model, self.machine, self.tool, self._whole = model, machine, tool, whole
         self._gpus = known_gpus(machine)
+        self.unified = frozenset(gpu.id for gpu in machine.gpus if gpu.unified)
         self.pools = Pools(model, machine)
         self._graph = GraphModel(model)
         self._weights: dict[tuple[object, ...], WeightTable] = {}
@@ -83,7 +84,8 @@ class CostModel:
             )
             for device in settings.devices
         )
-        return Memory(devices, self._host(settings, shape, placed, context.get(HOST, ()), work.get(HOST, ())))
+        host = self._host(settings, shape, placed, context.get(HOST, ()), work.get(HOST, ()))
+        return joined(devices, host, self.unified)
 
     @property
     def is_rough(self) -> bool:

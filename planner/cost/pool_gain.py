@@ -67,7 +67,7 @@ def break_even(without_s: float, held_s: float, upload_s: float) -> float:
 def spare(candidate: Candidate, reserve: tuple[tuple[str, int], ...]) -> int:
     """Bytes that a pool can take beside a candidate on the fullest of its devices."""
     keep = dict(reserve)
-    return min((d.headroom_bytes - keep.get(d.id, 0) for d in candidate.memory.devices), default=0)
+    return min((d.room_bytes - keep.get(d.id, 0) for d in candidate.memory.devices), default=0)
 
 
 def largest(steps: tuple[int, ...], n_mib: int) -> int:

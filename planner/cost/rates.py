@@ -101,8 +101,12 @@ ASSUMED_VRAM_BPS: Final = 300e9
 ASSUMED_PINNED_BPS: Final = 12e9
 """PCIe 3.0 x16 or 4.0 x8."""
 
-ASSUMED_DISK_BPS: Final = 1.5e9
-"""An NVMe disk at moderate queue depth; 1.1 to 2.0 GB/s were measured by direct reads."""
+ASSUMED_DISK_BPS: Final = 3e8
+"""Paging through a mapping on an NVMe disk: ``MAPPED_SHARE`` of 1.1 to 2.0 GB/s, which were measured by direct reads."""
+
+MAPPED_SHARE: Final = 0.19
+"""Paging through a cold mapping against one direct read at a time of the same slice: 286 of 1,528 MB/s (540 KiB, four
+threads, ext4 on a virtual disk; benchmarks/probes/README.md)."""
 
 DENSE_SLICE: Final = 1 << 20
 """Piece in which a model without experts is paged."""
@@ -207,18 +211,29 @@ def _core_flops(cpu: Cpu) -> Reading:
 
 
 def _disk_rate(disk: Disk | None, slice_bytes: int) -> Reading:
-    """What paging reaches: the point of the curve nearest to an expert slice, at the deepest queue.
+    """What paging reaches: llama.cpp pages experts through its mapping.
 
-    llama.cpp pages experts through its mapping, so a measured rate of that caps it.
+    A measured rate of that stands, capped by the disk's at an expert slice and the deepest queue. Without, a share of
+    the disk's rate for one read at a time is assumed: page faults of a thread wait for each other.
     """
     if disk is None or not (disk.read_curve or disk.mapped_bps):
         return _assumed(ASSUMED_DISK_BPS, "not measured")
-    found = [disk.mapped_bps] if disk.mapped_bps else []
-    if disk.read_curve:
-        deepest = max(point.queue_depth for point in disk.read_curve)
-        points = (point for point in disk.read_curve if point.queue_depth == deepest)
-        found.append(min(points, key=lambda point: abs(log2(point.block_bytes / slice_bytes))).bps)
-    return min(found, key=lambda reading: reading.value)
+    if disk.mapped_bps is None:
+        alone = _at_slice(disk, min(point.queue_depth for point in disk.read_curve), slice_bytes)
+        method = (
+            f"paging through a mapping not measured: {MAPPED_SHARE:g} of {alone.value / 1e9:,.3g} GB/s for one read"
+        )
+        return _assumed(alone.value * MAPPED_SHARE, f"{method} at a time")
+    if not disk.read_curve:
+        return disk.mapped_bps
+    deepest = _at_slice(disk, max(point.queue_depth for point in disk.read_curve), slice_bytes)
+    return min(disk.mapped_bps, deepest, key=lambda reading: reading.value)
+
+
+def _at_slice(disk: Disk, queue_depth: int, slice_bytes: int) -> Reading:
+    """The curve at a queue depth it has, at the block nearest to an expert slice."""
+    points = (point for point in disk.read_curve if point.queue_depth == queue_depth)
+    return min(points, key=lambda point: abs(log2(point.block_bytes / slice_bytes))).bps
 
 
 def rates_of(machine: Machine, slice_bytes: int | None = None) -> Rates:

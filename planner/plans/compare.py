@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from planner import units
 from planner.facts.reading import Source
 from planner.facts.workload import Goal, Workload
 from planner.plans.decision import Alternative, Fate, Scalar
 from planner.plans.plan import Candidate
+
+SLOWER: Final = 1.005
+"""Times of a turn whose ratio is under this are told as equal."""
 
 
 def given(*fields: str, work: Workload) -> Source:
@@ -35,7 +40,7 @@ def versus(value: Scalar, other: Candidate, chosen: Candidate, goal: Goal) -> Al
         short = worst.needed_bytes - worst.available_bytes
         return Alternative(value, Fate.DOES_NOT_FIT, short, f"{worst.device} would be {units.mib(short)} short")
     factor = cost(other, goal) / cost(chosen, goal)
-    spoken = "no faster" if factor < 1.005 else f"{factor:.2f}x the time"
+    spoken = "no faster" if factor < SLOWER else f"{factor:.2f}x the time"
     detail = (
         f"{spoken}: prefill {other.speed.prefill_tps.mid:,.0f}, "
         f"decode {other.speed.decode_tps.mid:,.1f} tok/s predicted"

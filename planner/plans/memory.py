@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from planner.facts.reading import Source
 
@@ -32,6 +32,10 @@ class DeviceMemory:
 
     ``compute`` terms are the largest stage and what stands beside it; stages that are not the largest
     do not appear, so the terms sum.
+
+    Args:
+        shared_free_bytes: what stays free of the host memory that this device shares, all that the plan takes
+            counted; None for a device with memory of its own, or where free host memory is not known.
     """
 
     id: str
@@ -42,6 +46,7 @@ class DeviceMemory:
     compute: tuple[Term, ...] = ()
     cache: tuple[Term, ...] = ()
     overhead: tuple[Term, ...] = ()
+    shared_free_bytes: int | None = None
 
     @property
     def predicted_bytes(self) -> int:
@@ -49,9 +54,20 @@ class DeviceMemory:
         return sum(total(t) for t in (self.model, self.context, self.compute, self.cache, self.overhead))
 
     @property
-    def headroom_bytes(self) -> int:
-        """``total - used before - predicted``: what stays free; negative if it does not fit."""
+    def room_bytes(self) -> int:
+        """``total - used before - predicted``: what the device's own limit leaves; negative if it does not fit."""
         return self.total_bytes - self.used_before_bytes - self.predicted_bytes
+
+    @property
+    def headroom_bytes(self) -> int:
+        """What stays free: the room, or the rest of the host memory it shares where that is less."""
+        room = self.room_bytes
+        return room if self.shared_free_bytes is None else min(room, self.shared_free_bytes)
+
+    @property
+    def is_bound_by_ram(self) -> bool:
+        """Whether the host memory it shares ends before its own limit."""
+        return self.headroom_bytes < self.room_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +80,7 @@ class HostMemory:
         available_bytes: RAM that can be used now; None if unknown.
         lazy_bytes: part of ``mapped_bytes`` that is read from disk row by row, in every load mode: it is in
             llama.cpp's own figures, but need not be in RAM.
+        shared_bytes: what devices without memory of their own take of this RAM; not in ``predicted_bytes``.
     """
 
     model: tuple[Term, ...] = ()
@@ -74,6 +91,7 @@ class HostMemory:
     mapped_bytes: int = 0
     available_bytes: int | None = None
     lazy_bytes: int = 0
+    shared_bytes: int = 0
 
     @property
     def predicted_bytes(self) -> int:
@@ -81,18 +99,32 @@ class HostMemory:
 
     @property
     def unevictable_bytes(self) -> int:
-        """What must really be in RAM: everything but the mapped file."""
-        return self.predicted_bytes - self.mapped_bytes
+        """What must really be in RAM: everything but the mapped file, devices that share it included."""
+        return self.predicted_bytes - self.mapped_bytes + self.shared_bytes
 
     @property
     def headroom_bytes(self) -> int | None:
-        """``available - predicted``, tables that are read lazily left out."""
+        """``available - predicted - shared``, tables that are read lazily left out."""
         if self.available_bytes is None:
             return None
-        return self.available_bytes - (self.predicted_bytes - self.lazy_bytes)
+        return self.available_bytes - self.shared_bytes - (self.predicted_bytes - self.lazy_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     devices: tuple[DeviceMemory, ...]
     host: HostMemory
+
+
+def joined(devices: tuple[DeviceMemory, ...], host: HostMemory, unified: frozenset[str]) -> Memory:
+    """Devices and host as one: the bytes of devices in ``unified`` are taken from the host's RAM.
+
+    Args:
+        unified: ids of the devices that have no memory of their own; their total is a limit, not a stock.
+    """
+    shared = sum(device.predicted_bytes for device in devices if device.id in unified)
+    if not shared:
+        return Memory(devices, host)
+    host = replace(host, shared_bytes=shared)
+    free = host.headroom_bytes
+    return Memory(tuple(replace(d, shared_free_bytes=free) if d.id in unified else d for d in devices), host)

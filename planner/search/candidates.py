@@ -52,7 +52,7 @@ def beside(candidate: Candidate) -> dict[str, int]:
 
 def emptiest(candidate: Candidate) -> int:
     """Bytes that stay free on the fullest device."""
-    return min(device.headroom_bytes for device in candidate.memory.devices)
+    return min(device.room_bytes for device in candidate.memory.devices)
 
 
 def combination(settings: Settings) -> tuple[object, ...]:

@@ -170,7 +170,7 @@ class Search:
         """Whether weights and cache leave ``compute`` bytes and the reserve free on every device."""
         devices = self.evaluator.floor(self._split(settings, compute)).devices
         keep = dict(self.draft.reserve)
-        return all(d.headroom_bytes >= keep.get(d.id, 0) + compute.get(d.id, 0) for d in devices)
+        return all(d.room_bytes >= keep.get(d.id, 0) + compute.get(d.id, 0) for d in devices)
 
     def _beaten(self, bound: Bound, taken: list[Candidate]) -> bool:
         """Whether nothing from ``bound`` on can be as good as what was found."""
@@ -243,7 +243,7 @@ class Search:
         if not fewer or not settings.devices or settings.n_gpu_layers <= self.problem.model.n_layer:
             return chosen
         keep = dict(self.draft.reserve)
-        spare = max(d.headroom_bytes - keep.get(d.id, 0) for d in chosen.memory.devices)
+        spare = max(d.room_bytes - keep.get(d.id, 0) for d in chosen.memory.devices)
         for part in parts(self.problem, block):
             partial = replace(settings, n_cpu_moe=fewer[-1], override_tensor=((part.pattern, HOST),))
             if part.moved_bytes <= spare and self._holds(partial, beside(chosen)):
@@ -260,7 +260,7 @@ class Search:
             for name, values in self.draft.domains
             if name not in (*LADDER, *FILLS, *ELASTIC, "n_ctx") and getattr(settings, name) in values
         )
-        return down, -min((device.headroom_bytes for device in candidate.memory.devices), default=0)
+        return down, -min((device.room_bytes for device in candidate.memory.devices), default=0)
 
     def _stretched(self, chosen: Candidate) -> Candidate:
         """The chosen candidate with every elastic setting at its best value that still fits as well.

@@ -13,12 +13,14 @@ from planner.cost.rates import (
     ASSUMED_VRAM_BPS,
     CORE_FLOPS,
     FLOPS_PER_BYTE,
+    MAPPED_SHARE,
+    assumed_rates,
     rates_of,
 )
 from planner.facts.machine import Backend, Cpu, Disk, Gpu, Machine, Os, Ram, ReadPoint
 from planner.facts.reading import Reading, Source
 from planner.units import GIB
-from tests.builders import make_machine, make_model
+from tests.builders import make_machine, make_model, make_settings
 
 KIB = 1024
 
@@ -38,9 +40,25 @@ CURVE = tuple(
 @pytest.mark.parametrize(
     ("slice_kib", "rate"), [(256, 1.1e9), (300, 1.1e9), (600, 2.0e9), (1024, 2.0e9), (9999, 2.4e9), (None, 2.0e9)]
 )
-def test_paging_is_read_at_the_expert_slice_and_the_deepest_queue(slice_kib: int | None, rate: float) -> None:
-    machine = replace(make_machine(), disk=Disk("/m", read_curve=CURVE))
+def test_the_disk_caps_paging_at_the_expert_slice_and_the_deepest_queue(slice_kib: int | None, rate: float) -> None:
+    machine = replace(make_machine(), disk=Disk("/m", read_curve=CURVE, mapped_bps=measured(9e9)))
     assert rates_of(machine, slice_kib and slice_kib * KIB).disk.value == rate
+
+
+@pytest.mark.parametrize(("slice_kib", "alone"), [(256, 0.5e9), (600, 1.0e9), (9999, 2.5e9), (None, 1.0e9)])
+def test_paging_that_was_not_measured_is_a_share_of_one_read_at_a_time(slice_kib: int | None, alone: float) -> None:
+    reading = rates_of(replace(make_machine(), disk=Disk("/m", read_curve=CURVE)), slice_kib and slice_kib * KIB).disk
+    assert reading.value == pytest.approx(alone * MAPPED_SHARE)
+    assert reading.source is Source.ASSUMED and "mapping not measured" in reading.method
+
+
+def test_a_plan_that_pages_names_the_disk_among_assumed_rates() -> None:
+    curve = replace(make_machine(), disk=Disk("/m", read_curve=CURVE))
+    known = replace(curve, disk=Disk("/m", read_curve=CURVE, mapped_bps=measured(0.3e9)))
+    settings = make_settings(devices=(), n_gpu_layers=0)
+    assert "disk 0.19 GB/s" in assumed_rates(rates_of(curve), settings, pages=True)
+    assert not any(word.startswith("disk") for word in assumed_rates(rates_of(curve), settings, pages=False))
+    assert not any(word.startswith("disk") for word in assumed_rates(rates_of(known), settings, pages=True))
 
 
 def test_a_mapping_caps_it_and_never_raises_it() -> None:

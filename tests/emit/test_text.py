@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from emit import argv, machine_view, model_view, rule_page, shell, text
+from emit import argv, machine_view, memory_view, model_view, rule_page, shell, text
 from planner.facts.machine import Cpu, Disk, LayerRate, ReadPoint
 from planner.facts.outcome import ProbeReport
 from planner.facts.reading import Reading, Source
 from planner.plans.decision import Confidence, RuleDoc
+from planner.plans.memory import joined
 from planner.plans.oracle import Confirmation, Difference, Oracle
 from planner.plans.plan import Caution, Exchange, Lint, Plan
-from planner.units import MIB
+from planner.units import GIB, MIB
 from tests.builders import make_gpu, make_layer, make_machine, make_model
 from tests.emit.plans import NASTY, make_decision, make_plan, measured_machine, refused_plan
 
@@ -223,3 +224,15 @@ def test_where_no_flag_helps_none_is_shown() -> None:
     nothing = make_plan(lint=(Lint("out-of-memory", "-ot", "CUDA0 is short", None),), decisions=(), exchange=())
     page = shown(text.check_view(nothing))
     assert "[out-of-memory]" in page and "leave it out" not in page and "None" not in page
+
+
+def test_the_table_shows_what_devices_take_of_ram() -> None:
+    plan = make_plan()
+    memory = plan.chosen.memory
+    shared = joined(memory.devices, replace(memory.host, available_bytes=8 * GIB), frozenset({"CUDA0"}))
+    rows = {line[:19].strip(): line[19:].split() for line in shown(memory_view.table(shared)).splitlines()}
+    (device,), host = shared.devices, shared.host
+    left = f"{(8 * GIB - device.predicted_bytes - host.predicted_bytes) // MIB:,}"
+    assert rows["stays free"] == [left, left]
+    assert rows["taken by devices"] == [f"{device.predicted_bytes // MIB:,}"]
+    assert "taken by devices" not in shown(memory_view.table(memory))

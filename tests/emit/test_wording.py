@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from emit import wording
 from planner.facts.reading import Reading, Source
 from planner.plans.decision import Evidence
-from planner.plans.plan import Shortfall
-from planner.units import GIB
+from planner.plans.memory import Memory, joined
+from planner.plans.plan import Candidate, Shortfall
+from planner.units import GIB, MIB
 from tests.builders import make_gpu, make_machine, make_settings
 from tests.emit.plans import make_candidate, make_decision, make_plan, measured_machine, refused_plan
 
@@ -60,6 +61,11 @@ def test_a_decision_in_bytes_reads_as_mib() -> None:
     assert wording.decided(kept) == "1,024 MiB" and wording.decided(make_decision()) == "2"
 
 
+def test_a_count_of_nothing_is_no_size_though_its_bytes_are_nothing_too() -> None:
+    none = make_decision(value=0, because=(Evidence("routed experts in RAM", 0, "bytes", Source.DERIVED),))
+    assert wording.decided(none) == "0"
+
+
 def test_headline_holds_verdict_speed_and_headroom() -> None:
     assert wording.headline(make_plan()) == (
         "Fits: Hand made on CUDA0 with 4,096 tokens of context; decode 40.0 tok/s (32.0 to 48.0), "
@@ -90,3 +96,34 @@ def test_headline_of_what_does_not_fit() -> None:
     plan = make_plan()
     short = make_candidate(plan.chosen.settings, plan.machine, shortfalls=(Shortfall("CUDA0", 3 * GIB, GIB),))
     assert wording.headline(replace(plan, chosen=short)).endswith("CUDA0 lacks 2,048 MiB.")
+
+
+def sharing(available: int, *gpus: str) -> Candidate:
+    """2 GiB on each device and 1,088 MiB on the host, all of them in RAM; every device may take 16 GiB."""
+    machine = measured_machine(gpus=tuple(make_gpu(name, unified=True, used_bytes=0) for name in gpus))
+    machine = replace(machine, ram=replace(machine.ram, available_bytes=available))
+    candidate = make_candidate(make_settings(devices=gpus), machine)
+    memory = candidate.memory
+    return replace(candidate, memory=joined(memory.devices, memory.host, frozenset(gpus)))
+
+
+def test_free_memory_that_is_shared_is_told_once() -> None:
+    device = sharing(8 * GIB, "MTL0").memory.devices[0].predicted_bytes
+    left = 8 * GIB - device - 1088 * MIB
+    assert wording.free(sharing(8 * GIB, "MTL0")) == f"{left / GIB:.1f} GiB of RAM, which MTL0 shares, stay free"
+    two = wording.free(sharing(8 * GIB, "Vulkan0", "Vulkan1"))
+    assert two == f"{(left - device) / GIB:.1f} GiB of RAM, which Vulkan0 and Vulkan1 share, stay free"
+    assert wording.free(sharing(2 * GIB, "MTL0")) == "1.1 GiB more than RAM, which MTL0 shares, holds"
+    wide = sharing(60 * GIB, "MTL0")
+    assert wording.free(wide) == f"{wide.memory.devices[0].room_bytes // MIB:,} MiB of MTL0 stay free"
+
+
+def test_free_memory_of_a_card_beside_one_that_shares_ram() -> None:
+    candidate = sharing(4 * GIB, "CUDA0", "Vulkan0")
+    memory: Memory = joined(
+        tuple(replace(d, shared_free_bytes=None) for d in candidate.memory.devices),
+        replace(candidate.memory.host, shared_bytes=0),
+        frozenset({"Vulkan0"}),
+    )
+    said = wording.free(replace(candidate, memory=memory))
+    assert said.startswith("14,336 MiB of CUDA0 and ") and said.endswith("of RAM, which Vulkan0 shares, stay free")

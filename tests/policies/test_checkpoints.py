@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+from emit import argv
 from planner.facts.machine import Overflow, Ram
 from planner.facts.model import AttentionKind
 from planner.units import GIB
@@ -33,3 +34,13 @@ def test_steps_down_before_the_weights_leave_pinned_memory() -> None:
 
 def test_abstains_when_everything_can_be_rewound() -> None:
     assert explained(checkpoints.RULE, problem(machine(card(6)))) == ()
+
+
+def test_no_flag_where_everything_can_be_rewound_however_tight_ram_is() -> None:
+    tight = machine(card(6), ram=Ram(16 * GIB, 9 * GIB, overflow=Overflow.SWAP))
+    plain, states = solved(tight), solved(tight, recurrent(8_000_000))
+    assert plain.chosen.settings.cache_ram_mib < 8192, "else RAM is not tight and it proves nothing"
+    assert plain.chosen.settings.ctx_checkpoints == checkpoints.DEFAULT
+    assert "ctx_checkpoints" not in {item.setting for item in argv.flags(plain)}
+    assert "ctx_checkpoints" in {item.setting for item in argv.flags(states)}
+    assert states.chosen.settings.ctx_checkpoints < checkpoints.DEFAULT

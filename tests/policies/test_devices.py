@@ -1,11 +1,13 @@
 from dataclasses import replace
 
 from planner.cost.layout import used_before
-from planner.facts.machine import Backend, DriverModel, Engine
+from planner.facts.machine import Backend, DriverModel, Engine, Gpu, Overflow, Ram
 from planner.facts.reading import Reading, Source
 from planner.plans.decision import Fate
+from planner.plans.rule import Draft
 from planner.units import GIB
-from tests.policies.problems import card, decision, machine, solved
+from policies import devices
+from tests.policies.problems import card, decision, machine, problem, solved
 
 
 def test_a_gpu_with_room_takes_part() -> None:
@@ -68,3 +70,45 @@ def test_the_best_link_comes_first() -> None:
     slow = card(20, h2d_pinned_bps=Reading(3e9, Source.MEASURED))
     fast = card(20, id="CUDA1", h2d_pinned_bps=Reading(24e9, Source.MEASURED))
     assert solved(machine(slow, fast), prompt_tokens=8192).chosen.settings.devices[0] == "CUDA1"
+
+
+def never(*_: object) -> None:
+    raise AssertionError("the rule prices nothing")
+
+
+def sets(*cards: Gpu) -> tuple[tuple[str, ...], ...]:
+    return dict(devices.RULE.propose(problem(machine(*cards)), Draft(), never).domains)["devices"]  # type: ignore
+
+
+def link(rate: float, source: Source = Source.MEASURED) -> Reading:
+    return Reading(rate, source)
+
+
+def test_equal_cards_with_unmeasured_links_keep_llama_cpps_order() -> None:
+    assert sets(card(20), card(20.5, id="CUDA1"))[0] == ("CUDA0", "CUDA1")
+    guessed = link(24e9, Source.ASSUMED)
+    assert sets(card(20, h2d_pinned_bps=link(3e9)), card(20, id="CUDA1", h2d_pinned_bps=guessed))[0][0] == "CUDA0"
+    assert sets(card(20), card(20, id="CUDA1", h2d_pinned_bps=link(24e9)))[0][0] == "CUDA0"
+
+
+def test_known_links_order_and_equal_ones_do_not_fall_back_on_free_memory() -> None:
+    slow, fast = link(3e9, Source.REPORTED), link(24e9)
+    cards = (card(20, h2d_pinned_bps=slow), card(20, id="CUDA1", h2d_pinned_bps=fast))
+    assert sets(*cards)[0] == ("CUDA1", "CUDA0")
+    assert sets(card(20, h2d_pinned_bps=fast), card(21, id="CUDA1", h2d_pinned_bps=fast))[0] == ("CUDA0", "CUDA1")
+    remote = card(22, id="RPC0", backend=Backend.RPC, h2d_pinned_bps=link(90e9))
+    assert sets(remote, *cards)[0] == ("CUDA1", "CUDA0", "RPC0"), "a remote one needs no link to be last"
+
+
+def test_the_emptier_card_is_the_one_that_stays_when_there_are_fewer() -> None:
+    assert sets(card(4), card(20, id="CUDA1")) == (("CUDA0", "CUDA1"), ("CUDA1",), ())
+    fast = card(4, h2d_pinned_bps=link(24e9))
+    assert sets(fast, card(20, id="CUDA1", h2d_pinned_bps=link(3e9))) == (("CUDA0", "CUDA1"), ("CUDA0",), ())
+
+
+def test_a_device_that_shares_ram_has_no_more_free_than_ram() -> None:
+    shared = card(24, id="MTL0", unified=True)
+    plan = solved(machine(shared, ram=Ram(24 * GIB, 16 * GIB, overflow=Overflow.COMPRESS)))
+    assert "MTL0 (16.0 GiB free)" in decision(plan, "devices").headline
+    full = solved(machine(shared, ram=Ram(24 * GIB, GIB, overflow=Overflow.COMPRESS)))
+    assert full.chosen.settings.devices == ()

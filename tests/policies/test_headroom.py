@@ -1,3 +1,4 @@
+from planner.facts.machine import Overflow, Ram
 from planner.plans.decision import Fate
 from planner.units import GIB, MIB
 from tests.policies.problems import card, decision, machine, solved, windows
@@ -43,3 +44,20 @@ def test_explains_with_what_is_really_left() -> None:
 
 def test_abstains_without_devices() -> None:
     assert not [d for d in solved(machine()).decisions if d.rule == "headroom"]
+
+
+def test_shared_memory_is_explained_with_what_ram_leaves() -> None:
+    found = machine(card(24, id="MTL0", unified=True), ram=Ram(24 * GIB, 16 * GIB, overflow=Overflow.COMPRESS))
+    plan = solved(found)
+    device, host = plan.chosen.memory.devices[0], plan.chosen.memory.host
+    assert left(plan) == host.headroom_bytes == 16 * GIB - device.predicted_bytes - host.predicted_bytes
+    said = decision(plan, "headroom")
+    assert f"its own limit is {device.room_bytes / MIB:,.0f} MiB away" in said.headline
+    assert f"{left(plan) / MIB:,.0f} MiB of the RAM it shares stay free" in said.headline
+    assert ("RAM that stays free", left(plan)) in [(e.fact, e.value) for e in said.because]
+
+
+def test_what_less_would_risk_depends_on_who_hands_out_the_memory() -> None:
+    linux, wddm = (decision(solved(f), "headroom").alternatives[0].detail for f in (machine(card(6)), windows(card(6))))
+    assert "allocation fails" in linux and "random" not in linux
+    assert "WDDM" in wddm and "collapsed" in wddm

@@ -30,3 +30,12 @@ def test_abstains_without_a_gpu_and_for_remote_devices() -> None:
     assert explained(op_offload.RULE, problem(machine())) == ()
     remote = problem(machine(card(6, backend=Backend.RPC)))
     assert explained(op_offload.RULE, replace(remote)) == ()
+
+
+def test_the_prompt_is_the_users_only_where_it_was_given() -> None:
+    def source(**work: int) -> Source:
+        evidence = decision(solved(machine(card(4)), **work), "op_offload").because
+        return next(item.source for item in evidence if item.fact == "prompt")
+
+    assert source() is Source.ASSUMED
+    assert source(prompt_tokens=3000) is Source.USER

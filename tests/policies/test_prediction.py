@@ -5,7 +5,7 @@ import pytest
 from planner.facts.machine import Engine, Machine
 from planner.facts.model import Model
 from planner.facts.reading import Reading, Source
-from planner.plans.decision import Fate
+from planner.plans.decision import Alternative, Fate
 from policies import prediction
 from tests.builders import block_tensors, make_layer
 from tests.policies.problems import big_model, card, decision, explained, machine, problem, solved
@@ -63,3 +63,25 @@ def test_a_target_build_stands_for_an_engine() -> None:
     plan = solved(drafting(22, None), with_head(), target_build=11549)
     assert plan.chosen.settings.spec_type == "draft-mtp"
     assert solved(drafting(22), with_head(), target_build=11000).chosen.settings.spec_type is None
+
+
+@pytest.mark.parametrize(
+    ("outcome", "by", "words"),
+    [
+        (Fate.DOES_NOT_FIT, 5e8, "do not fit"),
+        (Fate.UNSUPPORTED, None, "would not start"),
+        (Fate.SLOWER, 1.3, "costs more than"),
+        (Fate.SLOWER, 1.0, "nothing is gained"),
+    ],
+)
+def test_what_drafting_comes_to_is_the_reason_against_it(
+    monkeypatch: pytest.MonkeyPatch, outcome: Fate, by: float | None, words: str
+) -> None:
+    monkeypatch.setattr(prediction, "versus", lambda value, *_: Alternative(value, outcome, by, "by hand"))
+    (said,) = explained(prediction.RULE, problem(drafting(3), with_head()))
+    assert said.value == "none" and words in said.headline
+
+
+def test_without_a_gpu_it_says_that_it_is_not_tried() -> None:
+    (said,) = explained(prediction.RULE, problem(replace(machine(), engine=ENGINE), with_head()))
+    assert said.headline == "off: it is tried only where a GPU takes part"

@@ -30,3 +30,19 @@ def test_threads_that_fill_ram_are_evidence_and_no_limit() -> None:
     assert plan.chosen.settings.threads == 8
     said = [evidence for evidence in decision(plan, "threads").because if evidence.unit == "threads"]
     assert [(evidence.value, evidence.source) for evidence in said] == [(3.0, Source.MEASURED)]
+
+
+def test_nothing_waits_for_ram_when_everything_is_on_the_gpu() -> None:
+    plan = solved(machine(card(20)))
+    assert plan.chosen.settings.n_cpu_moe == 0
+    for name in ("threads", "threads_batch"):
+        said = decision(plan, name)
+        assert "no weight is multiplied on the CPU" in said.headline
+        assert said.alternatives == ()
+
+
+def test_experts_in_ram_and_plans_without_a_gpu_wait_for_it() -> None:
+    for found in (machine(card(6)), machine()):
+        plan = solved(found)
+        assert "decode waits for RAM" in decision(plan, "threads").headline
+        assert "on the same cores" in decision(plan, "threads_batch").headline
