@@ -75,6 +75,6 @@ def bytes_of(path: str, kind: type[MoeplanError], most: int, *, cut: bool = Fals
         if not size:
             return b""
         with file.open("rb") as stream:
-            return stream.read(most)
+            return stream.read(min(most, size))  # a buffer for all of it is made first
     except OSError as error:
         raise kind(path, found=error.strerror or str(error)) from error

@@ -49,13 +49,13 @@ def routed(model: Model, path: str | None, *, every_policy: bool = False) -> Mod
     """
     if path is None:
         return model
-    from planner.routing.analysis import analyse
+    from planner.routing.analysis import analyse, replay_notes
     from planner.routing.load import load
     from planner.routing.shape import notes, shape_of
 
     shape, recording = shape_of(model), load(path, model)
     stats = analyse(recording, shape.bytes_of(recording.layers), every_policy=every_policy)
-    return replace(model, routing=stats, notes=model.notes + notes(recording, shape))
+    return replace(model, routing=stats, notes=model.notes + notes(recording, shape) + replay_notes(recording))
 
 
 def pool_set(model: Model, n_bytes: int) -> PoolSet:

@@ -15,6 +15,7 @@ from probes.host import Host
 from probes.llama_build import ENVIRONMENT, TIMEOUT_S, complaint
 from probes.llama_find import Place
 from probes.routing_callback import Job, Step
+from probes.tied import tied
 
 _CHUNK: Final = re.compile(r"\[(\d{1,7})\]")
 
@@ -31,6 +32,8 @@ def program(host: Host, place: Place) -> str | None:
 
 def capture(host: Host, path: str, job: Job, step: Step, timeout_s: float, about: int) -> str:
     """Run llama-imatrix over the job's text; why it failed, or nothing. It writes no answer of its own.
+
+    From the main thread: Linux ties its life to the starting thread.
 
     Args:
         about: tokens that will be read, as far as known.
@@ -50,7 +53,7 @@ def capture(host: Host, path: str, job: Job, step: Step, timeout_s: float, about
             done = latest
             step(done * job.chunk, max(about, done * job.chunk))
 
-    run = host.run(tuple(argv), timeout_s, ENVIRONMENT, heard)
+    run = host.run(tied(host, tuple(argv)), timeout_s, ENVIRONMENT, heard)
     if run.returncode == 0 and host.is_file(job.out):
         return ""
     return _reason(run.stdout + run.stderr) or complaint(run)

@@ -32,6 +32,8 @@ HALVES_AT: Final = 0.2
 """Share of the bytes of the set whose stability is shown."""
 MOST_TOKENS: Final = 1024
 """Replayed at most: a pool is in its steady state after some hundred tokens."""
+MOST_LOOKUPS: Final = 2_000_000
+"""Replayed at most, twice what ``MOST_TOKENS`` of the widest models need: seconds, whatever a file claims."""
 WARM_SHARE: Final = 0.25
 """Of a text replayed as if it were decoded, what only fills the pool."""
 
@@ -47,7 +49,7 @@ def analyse(routing: Routing, expert_bytes: tuple[int, ...], *, every_policy: bo
 
     phase, sizes = routing.main, np.array(expert_bytes, np.float64)
     ordered = phase.sequence is not None
-    sequence = sequence_of(phase, routing.n_used)[:MOST_TOKENS] if ordered else None
+    sequence = sequence_of(phase, routing.n_used)[: _most_tokens(routing)] if ordered else None
     curves = _curves(routing, phase, sequence, sizes, every_policy)
     bank = int(sizes.sum()) * routing.n_expert
     return RoutingStats(
@@ -62,6 +64,18 @@ def analyse(routing: Routing, expert_bytes: tuple[int, ...], *, every_policy: bo
         expert_bytes=bank,
         cycle_bytes=int(sizes.sum()) * routing.n_used,
     )
+
+
+def _most_tokens(routing: Routing) -> int:
+    return max(min(MOST_TOKENS, MOST_LOOKUPS // (len(routing.layers) * routing.n_used)), 1)
+
+
+def replay_notes(routing: Routing) -> tuple[str, ...]:
+    """How much of the order is replayed, where it is not all."""
+    most, phase = _most_tokens(routing), routing.main
+    recorded = len(phase.sequence or b"") // (2 * len(routing.layers) * routing.n_used)
+    words = f"reuse and hit rates are from the first {most:,} of {recorded:,} tokens of the recording"
+    return (words,) if recorded > most else ()
 
 
 def _layer(block: int, counts: tuple[int, ...]) -> LayerUse:
@@ -84,11 +98,15 @@ def _shares(counts: np.ndarray) -> tuple[tuple[float, float], ...]:
 
 def _overlap(sequence: np.ndarray) -> Iterator[tuple[int, float]]:
     """Share of a token's experts that the token ``lag`` before it selected, too."""
+    import numpy as np
+
     for lag in LAGS:
         if lag >= len(sequence):
             return
         after, before = sequence[lag:], sequence[:-lag]
-        again = (after[..., :, None] == before[..., None, :]).any(axis=-1)
+        again = np.zeros(after.shape, bool)
+        for slot in range(before.shape[2]):
+            again |= after == before[..., slot : slot + 1]
         routed = after != NOT_ROUTED
         yield lag, int((again & routed).sum()) / max(int(routed.sum()), 1)
 
@@ -150,7 +168,7 @@ def _parts(routing: Routing, phase: Phase, sequence: np.ndarray) -> tuple[np.nda
     """What fills the pool (one batch per layer), and what is scored as decode."""
     prompt = routing.prefill
     if phase is routing.decode and prompt is not None and prompt.sequence is not None:
-        return sequence_of(prompt, routing.n_used)[-MOST_TOKENS:], sequence
+        return sequence_of(prompt, routing.n_used)[-_most_tokens(routing) :], sequence
     cut = int(len(sequence) * WARM_SHARE) if phase is routing.prefill else 0
     return sequence[:cut], sequence[cut:]
 

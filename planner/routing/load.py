@@ -13,7 +13,8 @@ from planner.gguf.names import printable
 from planner.routing.selections import phase_of_counts
 from planner.routing.shape import checked, shape_of
 
-MOST_FILE_BYTES: Final = 1 << 30
+MOST_FILE_BYTES: Final = 256 << 20
+"""What a stored recording may be unpacked, too; a text may be shorter only."""
 _HEAD: Final = 8
 
 

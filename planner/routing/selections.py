@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from planner.facts.routing import NOT_ROUTED, Phase
 
 if TYPE_CHECKING:
     import numpy as np
+
+_BLOCK: Final = 1 << 20
+"""Selections counted at once: they take eight bytes each meanwhile."""
 
 
 def phase_of(sequence: np.ndarray, n_expert: int) -> Phase | None:
@@ -17,9 +20,13 @@ def phase_of(sequence: np.ndarray, n_expert: int) -> Phase | None:
     if not sequence.size:
         return None
     rows = sequence.shape[1]
-    flat = np.arange(rows)[None, :, None] * n_expert + sequence.astype(np.int64)
-    found = np.bincount(flat[sequence != NOT_ROUTED].ravel(), minlength=rows * n_expert).reshape(rows, n_expert)
-    counts = tuple(tuple(int(n) for n in row) for row in found)
+    found = np.zeros(rows * n_expert, np.int64)
+    first = np.arange(rows)[None, :, None] * n_expert
+    block = max(_BLOCK // (rows * sequence.shape[2]), 1)
+    for start in range(0, len(sequence), block):
+        part = sequence[start : start + block]
+        found += np.bincount((first + part.astype(np.int64))[part != NOT_ROUTED], minlength=len(found))
+    counts = tuple(tuple(int(n) for n in row) for row in found.reshape(rows, n_expert))
     return Phase(len(sequence), counts, sequence.astype("<u2").tobytes())
 
 

@@ -7,7 +7,9 @@ and expert are needed; turns follow each other.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator
+from io import BytesIO
 from typing import TYPE_CHECKING, Final
 
 from planner.errors import RoutingFileError
@@ -18,7 +20,12 @@ if TYPE_CHECKING:
     import numpy as np
 
 NEEDED: Final = ("phase", "step", "layer", "slot", "expert")
-MOST_ROWS: Final = 40_000_000
+MOST_BYTES: Final = 64 << 20
+MOST_LINES: Final = 2_000_000
+"""About what ``MOST_BYTES`` holds of real traces, 35 bytes a row; read in seconds."""
+LONGEST_LINE: Final = 1024
+LONGEST_HEAD: Final = 1 << 20
+"""Bytes within which the names of the columns are."""
 _MOST: Final = {"phase": 1, "step": 1 << 31, "layer": 4095, "slot": 255, "expert": NOT_ROUTED - 1, "turn": 1 << 20}
 
 
@@ -33,10 +40,15 @@ def parse(data: bytes, subject: str, n_expert: int) -> Routing:
     """
     import numpy as np
 
+    if len(data) > MOST_BYTES:
+        raise RoutingFileError(subject, expected=f"a route trace of at most {MOST_BYTES} bytes", found=str(len(data)))
     names, first = _header(data, subject)
-    rows = np.array(list(_rows(data, names, first, subject)), np.int64).reshape(-1, 6)
-    if not len(rows):
+    values = array("q")
+    for one in _rows(data, names, first, subject):
+        values.extend(one)
+    if not values:
         raise RoutingFileError(subject, expected="rows after the header", found="none")
+    rows = np.frombuffer(values, np.int64).reshape(-1, 6)
     layers, row = np.unique(rows[:, 3], return_inverse=True)
     n_used = int(rows[:, 4].max()) + 1
     if int(rows[:, 5].max()) >= n_expert:
@@ -53,12 +65,12 @@ def parse(data: bytes, subject: str, n_expert: int) -> Routing:
 def _header(data: bytes, subject: str) -> tuple[list[str], int]:
     """Names of the columns, and where the first row begins."""
     start = 0
-    while start < len(data):
+    while start < min(len(data), LONGEST_HEAD):
         end = data.find(b"\n", start)
         end = len(data) if end < 0 else end
         line = data[start:end].strip()
         if line and not line.startswith(b"#"):
-            names = [name.strip() for name in line.decode("utf-8", "replace").split(",")]
+            names = [name.strip() for name in line[:LONGEST_LINE].decode("utf-8", "replace").split(",")]
             if set(NEEDED) <= set(names):
                 return names, end + 1
             break
@@ -72,24 +84,27 @@ def _rows(data: bytes, names: list[str], start: int, subject: str) -> Iterator[t
     """``(turn, phase, step, layer, slot, expert)``."""
     wanted = [names.index(name) if name in names else None for name in ("turn", *NEEDED)]
     limits = [_MOST[name] for name in ("turn", *NEEDED)]
-    before = data.count(b"\n", 0, start)
-    for number, line in enumerate(data[start:].split(b"\n"), before + 1):
+    lines = BytesIO(data)
+    lines.seek(start)
+    for number, line in enumerate(lines, data.count(b"\n", 0, start) + 1):
+        if number > MOST_LINES:
+            raise RoutingFileError(subject, expected=f"at most {MOST_LINES:,} lines", found="more")
         if not line.strip() or line.startswith((b"#", b"turn,")):
             continue
+        if len(line) > LONGEST_LINE:
+            raise _bad(subject, number)
         parts = line.split(b",")
         try:
             values = tuple(0 if at is None else int(parts[at]) for at in wanted)
         except (ValueError, IndexError):
             raise _bad(subject, number) from None
-        if number > MOST_ROWS or not all(0 <= value <= most for value, most in zip(values, limits, strict=True)):
+        if not all(0 <= value <= most for value, most in zip(values, limits, strict=True)):
             raise _bad(subject, number)
         yield values
 
 
 def _bad(subject: str, number: int) -> RoutingFileError:
-    return RoutingFileError(
-        subject, expected=f"whole numbers in {', '.join(NEEDED)}, at most {MOST_ROWS:,} rows", found=f"line {number}"
-    )
+    return RoutingFileError(subject, expected=f"whole numbers in {', '.join(NEEDED)}", found=f"line {number}")
 
 
 def _sequence(rows: np.ndarray, row: np.ndarray, n_rows: int, n_used: int, subject: str) -> np.ndarray | None:

@@ -1,9 +1,15 @@
-"""Captures of routing: finding the programs, progress, and what a failure says. Nothing is started."""
+"""Captures of routing: finding the programs, progress, what a failure says, and an end with us."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Mapping
+from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 import pytest
@@ -21,7 +27,7 @@ JOB = Job("m.gguf", "t.txt", 64, 4, 8, 2, "out.gguf")
 class FakeHost:
     """Files that are there, and one run that says something while it runs."""
 
-    os = Os.LINUX
+    os, python = Os.LINUX, "python"
 
     def __init__(self, *files: str, said: tuple[str, ...] = (), ends: CompletedRun | None = None) -> None:
         self.files, self.said, self.ends = set(files), said, ends or CompletedRun(0)
@@ -110,3 +116,49 @@ def test_imatrix_is_asked_for_the_cpu_and_heard() -> None:
 def test_imatrix_fails_with_its_words(run: CompletedRun, words: str) -> None:
     host: Any = FakeHost(ends=run)
     assert words in routing_imatrix.capture(host, "llama-imatrix", JOB, lambda *s: None, 1.0, 256)
+
+
+def running(pid: int) -> bool:
+    """Whether a process runs; one that ended and waits for its status does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+CAPTURE = """
+import sys
+from probes import routing_imatrix
+from probes.host import LocalHost
+from probes.routing_callback import Job
+job = Job("m.gguf", "t.txt", 64, 4, 0, 2, "out.gguf")
+routing_imatrix.capture(LocalHost(), sys.argv[1], job, lambda *s: None, 60.0, 256)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing ends a command of ours that is killed outright")
+def test_imatrix_ends_when_we_are_killed(tmp_path: Path) -> None:
+    program, told = tmp_path / "llama-imatrix", tmp_path / "pid"
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" = --help ] && exit 0\necho $$ > {told}.part\nmv {told}.part {told}\nexec sleep 60\n'
+    )
+    program.chmod(0o755)
+    ours = subprocess.Popen(
+        (sys.executable, "-c", CAPTURE, str(program)), env={**os.environ, "PYTHONPATH": os.getcwd()}
+    )
+    try:
+        until = monotonic() + 20
+        while not told.exists() and monotonic() < until:
+            sleep(0.02)
+        pid = int(told.read_text())
+        assert running(pid)
+        ours.kill()
+        assert ours.wait() == -signal.SIGKILL
+        until = monotonic() + 5
+        while running(pid) and monotonic() < until:
+            sleep(0.02)
+        assert not running(pid)
+    finally:
+        ours.kill()
+        ours.wait()

@@ -151,7 +151,7 @@ def npz(**arrays: np.ndarray) -> bytes:
     [
         (npz(decode=np.zeros((3, 5, 2), np.uint16)), "4 layers with experts, found 5"),
         (npz(decode=np.full((3, 4, 2), 8, np.uint16)), "decode or prefill selections, found neither"),
-        (npz(decode=np.zeros((3, 4, 2), np.float32)), "decode as float32"),
+        (npz(decode=np.zeros((3, 4, 2), np.float32)), "decode as f4"),
         (npz(other=np.zeros(3)), "neither"),
         (npz(decode_counts=np.ones((4, 9), np.uint16)), "of 8"),
         (npz(schema=np.array("moeplan.routing/9"), decode=np.zeros((3, 4, 2), np.uint16)), "moeplan.routing/1"),
@@ -161,22 +161,6 @@ def test_arrays_that_do_not_fit(tmp_path: Path, model: Model, data: bytes, words
     with pytest.raises(RoutingFileError) as caught:
         load(written(tmp_path, data), model)
     assert words in str(caught.value)
-
-
-def test_an_array_that_claims_more_than_it_holds(tmp_path: Path, model: Model) -> None:
-    """A header may claim petabytes: nothing is allocated for it."""
-    good = npz(decode=np.zeros((3, 4, 2), np.uint16))
-    bad = good.replace(b"(3, 4, 2), ", b"(9999999, 9999999, 99), ".ljust(11))
-    import zipfile
-
-    file = io.BytesIO()
-    head = b"{'descr': '<u2', 'fortran_order': False, 'shape': (99999999, 99999999, 9), }"
-    head = head.ljust(117) + b"\n"
-    with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr("decode.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + bytes(48))
-    for data in (file.getvalue(), bad[:-10], good[: len(good) // 2]):
-        with pytest.raises(RoutingFileError):
-            load(written(tmp_path, data), model)
 
 
 def test_shared_traces_are_read_as_they_are(shared: Path, tmp_path: Path) -> None:
