@@ -12,7 +12,7 @@ from planner.cli.guard import complain, note, piece, product
 from planner.cli.options import MeasureOptions, OutputOptions, PlanOptions
 from planner.cli.planning import deliver, request_of
 from planner.cli.show import as_text
-from planner.errors import OptionError
+from planner.errors import Ended, OptionError
 
 if TYPE_CHECKING:
     from emit.formats import Format
@@ -125,7 +125,7 @@ def _serve(running: Running, out: OutputOptions) -> None:
         note(f"serving at {running.verification.url} (Ctrl-C ends it)")
     try:
         trouble = running.wait()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Ended):
         return
     if trouble is not None:
         complain(f"the server ended: {trouble.text}")

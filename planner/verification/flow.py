@@ -200,6 +200,9 @@ class _Verifier:
     def _trials(self, base: Base, end: float) -> Candidate:
         """Try what may be faster, best first; each change that is kept is the base of the next."""
         tried: set[Settings] = {base.candidate.settings}
+        if base.room < 1:
+            self._state.notes.append("the context has no room for trials")
+            return base.candidate
         while len(self._state.trials) < self._options.max_trials:
             found = self._next(base, frozenset(tried), end)
             if found is None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from planner.errors import EngineError, OptionError
+from planner.verification.first import LEAST_SLOT, slot_tokens
 
 if TYPE_CHECKING:
     from planner.plans.plan import Plan
@@ -24,8 +25,17 @@ def check_plan(plan: Plan) -> None:
 
     Raises:
         EngineError: no llama.cpp was found.
-        OptionError: the model is not on this computer.
+        OptionError: the model is not on this computer, or the context holds no question with its answer.
     """
+    if plan.refusal is not None:
+        return
+    slot = slot_tokens(plan.chosen.settings)
+    if slot < LEAST_SLOT:
+        raise OptionError(
+            "--ctx",
+            expected=f"at least {LEAST_SLOT} tokens per slot, for a question and its answer",
+            found=f"{slot:,} ({plan.chosen.settings.n_ctx:,} for {plan.chosen.settings.n_parallel} at once)",
+        )
     if "://" in plan.model.path:
         raise OptionError(plan.model.path, expected="a file on this computer", found="an address: download it first")
     if plan.machine.engine is None:
