@@ -66,6 +66,7 @@ def verified(plan: Plan) -> list[RenderableType]:
     if known is None:
         return []
     what = "Verified" if known.exact else "Its family of models was verified"
+    what = "The last run of it or its family was slower than predicted," if known.slower else what
     return [Text(f"{what} on {known.when}: {wording.correction(known)}.")]
 
 

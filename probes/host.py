@@ -192,7 +192,8 @@ class LocalHost:
         return os.path.join(self._cache_dir, f"{key}.json")
 
     def cached(self, key: str) -> str | None:
-        return self.read_text(self._cache_path(key))
+        path = self._cache_path(key)
+        return self.read_text(path) if os.path.isfile(path) else None  # a pipe would be waited for
 
     def keep(self, key: str, text: str) -> None:
         path = self._cache_path(key)
