@@ -51,10 +51,9 @@ def with_kept(problem: Problem, settings: Settings, kept: tuple[tuple[str, str],
 
 
 def _asked(problem: Problem, name: str) -> bool:
-    """Whether the user decides a setting; the number of slots and remote devices always are the user's."""
-    work = problem.workload
-    by_option = {"n_ctx": work.n_ctx is not None, "type_k": work.kv is not None, "type_v": work.kv is not None}
-    return name in ("n_parallel", "rpc") or by_option.get(name, False) or problem.pin(name) is not None
+    """Whether the user decides a setting, or the size of what is served and where, which no trial changes."""
+    kv = problem.workload.kv is not None and name in ("type_k", "type_v")
+    return name in ("n_ctx", "n_parallel", "rpc") or kv or problem.pin(name) is not None
 
 
 _LEAST: Final = {"n_ctx": 1, "n_ubatch": 1, "n_batch": 1, "n_parallel": 1, "threads": 1, "threads_batch": 1}
