@@ -109,6 +109,8 @@ def _verify(
     terminal = _Terminal(quiet=out.quiet, aloud=aloud)
     with pipeline.verifying(plan, wanted, terminal) as running:
         _deliver(running.verification, targets, out)
+        if not any(form == "text" and path == "-" for form, path in targets) and not out.quiet:
+            note(f"{running.verification.finding}: {running.verification.reason}")
         if running.verification.url is not None:
             _serve(running, out)
         elif serve and running.verification.finding in ("verified", "slower") and not out.quiet:
