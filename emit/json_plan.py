@@ -108,6 +108,7 @@ def verified_shape(verified: Verified) -> VerifiedBeforeV1:
     return VerifiedBeforeV1(
         when=verified.when,
         exact=verified.exact,
+        slower=verified.slower,
         runs=verified.runs,
         devices=verified.devices,
         decode_ratio=verified.decode_ratio,

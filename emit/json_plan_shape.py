@@ -228,6 +228,7 @@ class LintV1(Shape):
 class VerifiedBeforeV1(Shape):
     when: Annotated[str, Says("Local date of the last verified run, YYYY-MM-DD.")]
     exact: Annotated[bool, Says("True if this model and workload were verified, not only its family of models.")]
+    slower: NotRequired[Annotated[bool, Says("True if the last run was slower than predicted: it verified nothing.")]]
     runs: int
     devices: Annotated[tuple[str, ...], Says("The ratios hold for settings on these devices.")]
     decode_ratio: Annotated[Number, Says("Observed over raw predicted rate, within bounds; null if never seen.")]

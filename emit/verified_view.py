@@ -49,7 +49,7 @@ def verification_view(found: Verification, *, why: bool = False) -> RenderableTy
     if notes:
         parts.append(_section("Notes", text.bullets(notes)))
     if found.finding in (Finding.VERIFIED, Finding.SLOWER):
-        parts.append(text.command(found.plan))
+        parts.append(text.command(found.plan, port=found.port))
         if why:
             parts.append(_section("Why", text.reasons(found.plan)))
     return Group(*parts)

@@ -137,7 +137,7 @@ def correction(verified: Verified) -> str:
     parts += [f"{units.mib(n)} more of {clean(device)}" for device, n in verified.extra]
     kept = ", ".join(f"{clean(name)} {clean(value)}" for name, value in verified.kept)
     parts += [f"{kept} kept"] if kept else []
-    return "; ".join(parts) or "as predicted"
+    return "; ".join(parts) or ("its speed was not learned" if verified.slower else "as predicted")
 
 
 _OPENING: Final = {

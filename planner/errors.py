@@ -6,6 +6,10 @@ The command line renders an error as one message and maps ``exit_code``; nothing
 from __future__ import annotations
 
 
+class Ended(BaseException):
+    """The program was told to end (SIGTERM, SIGHUP): nothing may go on without what this broke off."""
+
+
 class MoeplanError(Exception):
     """Base of every expected failure.
 

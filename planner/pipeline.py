@@ -16,6 +16,7 @@ from planner.request import Measure as Measure
 from planner.request import Request as Request
 
 if TYPE_CHECKING:
+    from emit.flags import ParsedFlags
     from planner.demo import DemoModel
     from planner.facts.machine import Machine
     from planner.facts.model import Model
@@ -100,16 +101,26 @@ def check(request: Request, flags: tuple[str, ...], tool: Tool) -> Plan:
 
     Raises as ``make_plan`` does, and OptionError for flags that cannot be read.
     """
+    problem, parsed = _parsed(request, flags, tool)
+    return _judged(request, problem, parsed)
+
+
+def _parsed(request: Request, flags: tuple[str, ...], tool: Tool) -> tuple[Problem, ParsedFlags]:
     from emit.flags import parse_argv
+
+    model = routed(inspect(request.model), request.routing)
+    problem = _problem(request, model)
+    return problem, parse_argv(flags, model, problem.machine, tool, build=problem.workload.target_build)
+
+
+def _judged(request: Request, problem: Problem, parsed: ParsedFlags) -> Plan:
     from emit.lint import lint, stops
     from planner import search
     from planner.oracle import confirmed
     from policies import RULES
 
-    model = routed(inspect(request.model), request.routing)
-    problem = _problem(request, model)
-    parsed = parse_argv(flags, model, problem.machine, tool, build=problem.workload.target_build)
-    with _sound(model):
+    tool = parsed.tool
+    with _sound(problem.model):
         plan = confirmed(lambda extra: search.judge(problem, RULES, parsed.settings, tool, extra), _asking(request))
     findings = lint(parsed, plan)
     reasons = stops(findings, parsed)
@@ -204,7 +215,7 @@ def plan_to_start(request: Request) -> Plan:
     """A plan whose engine can be started here: of a model, or of a file that a plan or verification was written to.
 
     Raises as ``make_plan`` does, and
-        PlanFileError: the file holds no plan, or one of another model.
+        PlanFileError: the file holds no plan, one of another model, or a command that is not a plan's.
         OptionError: nothing can be started for a recorded machine or another build.
         EngineError: there is no llama.cpp.
     """
@@ -220,6 +231,7 @@ def _saved_plan(request: Request) -> Plan:
     from emit.json_read import plan_from
     from planner.files import text_of
     from planner.plans.settings import Tool
+    from planner.verification.startable import check_command
 
     saved = plan_from(text_of(request.model, PlanFileError), request.model)
     if inspect(saved.model).fingerprint != saved.fingerprint:
@@ -229,7 +241,9 @@ def _saved_plan(request: Request) -> Plan:
         found = "a refusal" if saved.refused else "--pin beside a plan that is made"
         raise PlanFileError(request.model, expected="a plan to start as it is", found=found)
     asked = replace(request, model=saved.model, workload=replace(saved.workload, rpc=request.workload.rpc))
-    plan = check(asked, saved.argv, Tool.SERVER)
+    problem, parsed = _parsed(asked, saved.argv[1:], Tool.SERVER)
+    check_command(request.model, parsed, request.workload.rpc)
+    plan = _judged(asked, problem, parsed)
     return replace(plan, decisions=saved.decisions, lint=None)
 
 

@@ -17,6 +17,7 @@ from planner.facts.machine import Os
 from probes import nvml_library
 from probes.commands import CompletedRun as CompletedRun
 from probes.commands import Heard, Reader, Started
+from probes.environment import environment
 
 MAX_TEXT: Final = 4 << 20
 STALE_S: Final = 60.0
@@ -67,7 +68,10 @@ class Host(Protocol):
         env: Mapping[str, str] | None = None,
         heard: Heard | None = None,
     ) -> CompletedRun:
-        """Run a command to its end: no shell, no input, bounded output; ``env`` is added to ours."""
+        """Run a command to its end: no shell, no input, bounded output.
+
+        Args: env: is added to ours, which goes without ``LLAMA_ARG_…``.
+        """
 
     def run_script(
         self, script: str, arguments: tuple[str, ...], timeout_s: float, heard: Heard | None = None
@@ -172,10 +176,10 @@ class LocalHost:
         env: Mapping[str, str] | None = None,
         heard: Heard | None = None,
     ) -> CompletedRun:
-        return _run(argv, timeout_s, {**os.environ, **(env or {})}, heard=heard)
+        return _run(argv, timeout_s, {**environment(), **(env or {})}, heard=heard)
 
     def start(self, argv: tuple[str, ...], env: Mapping[str, str] | None = None) -> Started | str:
-        return _start(argv, {**os.environ, **(env or {})})
+        return _start(argv, {**environment(), **(env or {})})
 
     def run_script(
         self, script: str, arguments: tuple[str, ...], timeout_s: float, heard: Heard | None = None
@@ -192,7 +196,8 @@ class LocalHost:
         return os.path.join(self._cache_dir, f"{key}.json")
 
     def cached(self, key: str) -> str | None:
-        return self.read_text(self._cache_path(key))
+        path = self._cache_path(key)
+        return self.read_text(path) if os.path.isfile(path) else None  # a pipe would be waited for
 
     def keep(self, key: str, text: str) -> None:
         path = self._cache_path(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import replace
 from time import sleep
 from types import TracebackType
@@ -22,6 +23,9 @@ from probes.server_http import Address, ServerError
 from probes.session import STEP_S, Down, Question, Stopped, Tick
 from probes.text import clean
 
+Events = queue.Queue[tuple[float, dict[str, Any] | ServerError | None]]
+_WAITING: Final = 256
+"""Events that wait to be heard; more are left with the server."""
 _GONE_S: Final = 2.0
 """What a dying server gets between its closed connection and its exit status."""
 
@@ -117,9 +121,18 @@ class Server:
 
     def ask(self, question: Question, hear: Callable[[str], None], tick: Tick) -> Answer | Down | Stopped:
         path, body = _body(question)
-        events: queue.SimpleQueue[tuple[float, dict[str, Any] | ServerError | None]] = queue.SimpleQueue()
+        events: Events = queue.Queue(_WAITING)
+        over = threading.Event()
+        threading.Thread(target=self._pump, args=(path, body, events, over), daemon=True).start()
+        try:
+            return self._heard(question, events, hear, tick)
+        finally:
+            over.set()
+
+    def _heard(
+        self, question: Question, events: Events, hear: Callable[[str], None], tick: Tick
+    ) -> Answer | Down | Stopped:
         reading = Reading(self._host.clock())
-        threading.Thread(target=self._pump, args=(path, body, events), daemon=True).start()
         while True:
             try:
                 at_s, event = events.get(timeout=STEP_S)
@@ -130,18 +143,30 @@ class Server:
                 return self._broken(event)
             if event is None:
                 return reading.answer() or self._broken(ServerError("the answer has no timings"))
+            if excess := reading.excess(event, question.n_predict):
+                return Down(Cause(Kind.OTHER, f"the server does not keep to what it was asked: {excess}"))
             if piece := reading.feed(event, at_s):
                 hear(piece)
             if reason := tick(reading):
                 return Stopped(reason, reading)
 
-    def _pump(self, path: str, body: dict[str, Any], events: queue.SimpleQueue[Any]) -> None:
+    def _pump(self, path: str, body: dict[str, Any], events: Events, over: threading.Event) -> None:
+        """Events as they come, until nobody listens any more."""
+
+        def put(event: dict[str, Any] | ServerError | None) -> bool:
+            at_s = self._host.clock()
+            while not over.is_set():
+                with suppress(queue.Full):
+                    events.put((at_s, event), timeout=STEP_S)
+                    return True
+            return False
+
         try:
-            for event in server_http.stream(self._at, path, body):
-                events.put((self._host.clock(), event))
-            events.put((self._host.clock(), None))
+            with closing(server_http.stream(self._at, path, body)) as stream:
+                if all(put(event) for event in stream):
+                    put(None)
         except ServerError as error:
-            events.put((self._host.clock(), error))
+            put(error)
 
     def _broken(self, error: ServerError) -> Down:
         """A broken answer most often means that the server is dying: its own words say more."""

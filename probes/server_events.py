@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from planner.facts.observed import Answer
 
 CHAT = "/v1/chat/completions"
 COMPLETION = "/completion"
+MAX_PIECE: Final = 64 << 10
+"""Characters of one piece of text; a token has a few."""
+MAX_TEXT: Final = 4 << 20
+PIECES: Final = 2
+"""Pieces per token at most: a parser of thoughts may split one."""
+LEAST_MS: Final = 1e-3
+"""No part of an answer takes less than a microsecond; none at all is 0."""
 
 
 @dataclass(slots=True)
@@ -22,6 +29,8 @@ class Reading:
     processed: int = 0
     """Tokens of the prompt that are done, where the server tells."""
     timings: dict[str, Any] | None = None
+    n_chars: int = 0
+    """Of the whole text."""
 
     def feed(self, event: dict[str, Any], at_s: float) -> str:
         """The piece of text in an event; empty if there is none."""
@@ -35,9 +44,19 @@ class Reading:
         if piece or ids:
             self.times_s.append(at_s)
         self.tokens += ids
+        self.n_chars += len(piece)
         if piece:
             self.text.append(piece)
         return piece
+
+    def excess(self, event: dict[str, Any], n_predict: int) -> str:
+        """How an answer with one more event is no answer to a question for ``n_predict`` tokens; empty if it is."""
+        piece, ids = _piece(event)
+        if len(piece) > MAX_PIECE or self.n_chars + len(piece) > MAX_TEXT:
+            return f"{self.n_chars + len(piece):,} characters came for {n_predict:,} tokens"
+        if len(self.tokens) + len(ids) > n_predict + 1 or len(self.times_s) > PIECES * n_predict + 1:
+            return f"more came than the {n_predict:,} tokens that were asked for"
+        return ""
 
     @property
     def first_s(self) -> float | None:
@@ -87,7 +106,8 @@ def _piece(event: dict[str, Any]) -> tuple[str, list[int]]:
 
 
 def _number(value: Any) -> float | None:
-    sound = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e12
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    sound = number and (value == 0 or LEAST_MS <= value < 1e12)
     return float(value) if sound else None
 
 

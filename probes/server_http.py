@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from probes.ports import LOOPBACK
 
 MAX_BODY: Final = 8 << 20
 MAX_EVENT: Final = 4 << 20
+"""Of one line: the last event of ``/completion`` repeats the prompt."""
 SHORT_S: Final = 5.0
 
 
@@ -45,22 +47,19 @@ def get(at: Address, path: str) -> dict[str, Any]:
 
 def post(at: Address, path: str, question: dict[str, Any], timeout_s: float = 60.0) -> dict[str, Any]:
     """A JSON object in answer to one. Raises ServerError."""
-    connection = _connection(at, timeout_s)
-    try:
+    with _within(at, path, timeout_s) as connection:
         status, response = _ask(connection, at, path, question)
         data = _object(_read(response, MAX_BODY))
-    finally:
-        connection.close()
     if status != 200 or data is None:
         raise ServerError(_refusal(path, status, data))
     return data
 
 
-def stream(at: Address, path: str, question: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Every event of a streamed answer as it comes; blocks between them.
+def stream(at: Address, path: str, question: dict[str, Any]) -> Generator[dict[str, Any]]:
+    """Every event of a streamed answer as it comes; blocks between them. How many may come is for the caller to say.
 
     Raises:
-        ServerError: refused, or broken off before its end.
+        ServerError: refused, broken off before its end, or a line without one.
     """
     connection = _connection(at, None)
     try:
@@ -90,15 +89,46 @@ def _headers(at: Address) -> dict[str, str]:
 def _get(at: Address, path: str, timeout_s: float) -> tuple[int, bytes]:
     from http.client import HTTPException
 
-    connection = _connection(at, timeout_s)
+    with _within(at, path, timeout_s) as connection:
+        try:
+            connection.request("GET", path, headers=_headers(at))
+            response = connection.getresponse()
+            return response.status, _read(response, MAX_BODY)
+        except (OSError, HTTPException) as error:
+            raise ServerError(f"{path}: {error or type(error).__name__}") from error
+
+
+@contextmanager
+def _within(at: Address, path: str, seconds: float) -> Iterator[Any]:
+    """A connection that is cut after so long: a timeout of its own holds for each receipt, so drops keep it open.
+
+    Raises:
+        ServerError: nothing listens, or it was cut, whatever had come by then.
+    """
+    import socket
+    from threading import Event, Timer
+
+    connection, late = _connection(at, seconds), Event()
+
+    def cut(wire: socket.socket) -> None:
+        late.set()
+        with suppress(OSError):
+            wire.shutdown(socket.SHUT_RDWR)
+
     try:
-        connection.request("GET", path, headers=_headers(at))
-        response = connection.getresponse()
-        return response.status, _read(response, MAX_BODY)
-    except (OSError, HTTPException) as error:
+        connection.connect()
+    except OSError as error:
         raise ServerError(f"{path}: {error or type(error).__name__}") from error
+    timer = Timer(seconds, cut, (connection.sock,))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield connection
     finally:
+        timer.cancel()
         connection.close()
+        if late.is_set():
+            raise ServerError(f"{path}: no whole answer within {seconds:.0f} s")
 
 
 def _ask(connection: Any, at: Address, path: str, question: dict[str, Any]) -> tuple[int, Any]:
@@ -128,6 +158,8 @@ def _line(response: Any) -> bytes:
         line = bytes(response.readline(MAX_EVENT))
     except (OSError, HTTPException, ValueError, AttributeError) as error:
         raise ServerError(f"the answer broke off: {error or type(error).__name__}") from error
+    if len(line) >= MAX_EVENT:
+        raise ServerError(f"the answer has a line of over {MAX_EVENT >> 20} MiB")
     return line
 
 

@@ -17,6 +17,8 @@ from probes.host import Host
 PROBE: Final = "verified"
 MOST: Final = 64
 """Runs that are kept; the oldest go first."""
+FINDINGS: Final = ("verified", "slower")
+"""Verdicts of runs that teach something: those that answered."""
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
@@ -29,6 +31,7 @@ class Run:
         decode, prefill: observed rate over the raw predicted one; None if not seen.
         extra: bytes per device beyond the prediction.
         kept: ``(setting, value)`` that differ from the plan.
+        finding: the verdict; runs that were stored without one were verified.
     """
 
     when: str
@@ -38,6 +41,7 @@ class Run:
     prefill: float | None
     extra: tuple[tuple[str, int], ...]
     kept: tuple[tuple[str, str], ...]
+    finding: str = "verified"
 
 
 def _about(machine: Machine, family: str) -> tuple[str, ...]:
@@ -70,11 +74,14 @@ def _run(item: Any) -> Run | None:
         decode, prefill = _ratio(item["decode"]), _ratio(item["prefill"])
         extra = tuple((str(device), int(n)) for device, n in item["extra"])
         kept = tuple((str(name), str(value)) for name, value in item["kept"])
-    except (TypeError, ValueError, KeyError):
+        finding = item.get("finding", "verified")
+    except (TypeError, ValueError, KeyError, OverflowError, AttributeError):
+        return None
+    if finding not in FINDINGS:
         return None
     if not _DATE.fullmatch(when) or any(not 0 <= n < 1 << 60 for _, n in extra):
         return None
-    return Run(when, question, devices, decode, prefill, extra, kept)
+    return Run(when, question, devices, decode, prefill, extra, kept, finding)
 
 
 def _ratio(value: Any) -> float | None:

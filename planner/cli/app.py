@@ -20,6 +20,7 @@ from planner.cli.look import inspect, probe
 from planner.cli.planning import check, plan
 from planner.cli.routing import routing
 from planner.cli.verify import run, verify
+from planner.errors import Ended
 
 HELP = """How to start llama.cpp for one mixture-of-experts GGUF on one machine, why, and whether it will fit.
 
@@ -94,7 +95,7 @@ def main() -> None:
             signal.signal(getattr(signal, name), _interrupted)
     try:
         sys.exit(_answer())
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Ended):
         sys.exit(130)
     except OSError as error:
         sys.exit(lost(error))
@@ -118,8 +119,8 @@ def _answer() -> int:
 
 
 def _interrupted(number: int, _: object) -> None:
-    """End as Ctrl-C does: everything that cleans up gets to run."""
-    raise KeyboardInterrupt
+    """End, whatever is being done: everything that cleans up gets to run. Only Ctrl-C can mean to go on without."""
+    raise Ended
 
 
 def _never_fail_to_encode(stream: object) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import typer
 
-from planner.errors import MoeplanError
+from planner.errors import Ended, MoeplanError
 
 REPORT_TO = "run it again with MOEPLAN_DEBUG=1 and report the output"
 
@@ -28,7 +28,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except MoeplanError as error:
             complain(str(error))
             raise typer.Exit(error.exit_code) from error
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Ended):
             raise typer.Exit(130) from None
         except typer.Exit:
             raise

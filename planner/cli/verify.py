@@ -12,7 +12,7 @@ from planner.cli.guard import complain, note, piece, product
 from planner.cli.options import MeasureOptions, OutputOptions, PlanOptions
 from planner.cli.planning import deliver, request_of
 from planner.cli.show import as_text
-from planner.errors import OptionError
+from planner.errors import Ended, OptionError
 
 if TYPE_CHECKING:
     from emit.formats import Format
@@ -110,6 +110,8 @@ def _verify(
     terminal = _Terminal(quiet=out.quiet, aloud=aloud)
     with pipeline.verifying(plan, wanted, terminal) as running:
         _deliver(running.verification, targets, out, inputs)
+        if not any(form == "text" and path == "-" for form, path in targets) and not out.quiet:
+            note(f"{running.verification.finding}: {running.verification.reason}")
         if running.verification.url is not None:
             _serve(running, out)
         elif serve and running.verification.finding in ("verified", "slower") and not out.quiet:
@@ -126,7 +128,7 @@ def _serve(running: Running, out: OutputOptions) -> None:
         note(f"serving at {running.verification.url} (Ctrl-C ends it)")
     try:
         trouble = running.wait()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Ended):
         return
     if trouble is not None:
         complain(f"the server ended: {trouble.text}")

@@ -115,6 +115,7 @@ class Verified:
         kept: ``(setting, value)`` in the words of ``--pin`` that this very question was verified with and that
             differ from the plan; empty if the plan was kept or the question is another one.
         exact: True if this very question (model, workload, limits) was verified.
+        slower: True if the last run was slower than the prediction allows, so that it verified nothing.
     """
 
     when: str
@@ -126,3 +127,4 @@ class Verified:
     extra: tuple[tuple[str, int], ...] = ()
     kept: tuple[tuple[str, str], ...] = ()
     exact: bool = False
+    slower: bool = False

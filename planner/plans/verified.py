@@ -117,6 +117,7 @@ class Verification:
         learned: what the next plan takes from this; None if nothing was kept.
         when: local date, ``YYYY-MM-DD``.
         url: where it still serves; None if it does not.
+        port: where the user wants it to serve; None leaves the command's own.
     """
 
     plan: Plan
@@ -136,3 +137,4 @@ class Verification:
     notes: tuple[str, ...] = ()
     learned: Verified | None = None
     url: str | None = None
+    port: int | None = None

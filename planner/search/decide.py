@@ -18,7 +18,7 @@ from planner.plans.rule import Problem, Rule
 from planner.plans.settings import Tool
 from planner.search.engine import Search, search
 from planner.search.exchange import exchange
-from planner.search.pins import with_values
+from planner.search.pins import with_kept
 from planner.search.refusal import closest, refuse
 
 ATTEMPTS: Final = 2
@@ -93,15 +93,14 @@ def _verified(searched: Search, found: Candidate, extra: Extra) -> Candidate | N
     """The settings that this very question was verified with, if they still run as well as the choice does."""
     known = searched.problem.verified
     kept = known.kept if known is not None else ()
-    kept = tuple((name, text) for name, text in kept if searched.problem.pin(name) is None)
-    if not kept:
-        return None
     try:
-        settings = with_values(found.settings, kept)
+        settings = with_kept(searched.problem, found.settings, kept)
+        if settings == found.settings:
+            return None
         whole = evaluator_of(searched.problem, Tool.SERVER, extra)
         candidate = whole.candidate(searched.evaluate(settings).settings, searched.draft.reserve)
     except OptionError:
-        return None  # kept by another version of moeplan
+        return None  # kept by another version of moeplan, or damaged
     return candidate if candidate.runs and candidate.verdict is found.verdict else None
 
 
@@ -117,9 +116,10 @@ def _explained(searched: Search, rules: tuple[Rule, ...], chosen: Candidate, *, 
             if decision.setting in pins:
                 decision = replace(decision, headline=f"pinned by you; the rule says: {decision.headline}")
             elif known and decision.setting in kept:
+                how = "kept" if known.slower else "verified"
                 decision = replace(
                     decision,
-                    headline=f"so verified on {known.when}; the rule says: {decision.headline}",
+                    headline=f"so {how} on {known.when}; the rule says: {decision.headline}",
                     confidence=Confidence.MEASURED,
                 )
             decisions.append(decision)

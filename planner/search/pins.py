@@ -34,10 +34,26 @@ def pinned(problem: Problem, draft: Draft) -> Draft:
     return replace(draft, domains=tuple(domains.items()))
 
 
-def with_values(settings: Settings, values: tuple[tuple[str, str], ...]) -> Settings:
-    """Settings with others' values in the words of ``--pin``. Raises OptionError for what is none."""
-    known = {field.name for field in dataclasses.fields(Settings)}
-    return replace(settings, **{name: _parsed(name, text) for name, text in values if name in known})
+def with_kept(problem: Problem, settings: Settings, kept: tuple[tuple[str, str], ...]) -> Settings:
+    """Settings with the values that a verified run kept, in the words of ``--pin``; what the user asks for stays.
+
+    Raises:
+        OptionError: an unknown setting, or a value that a pin could not have.
+    """
+    fields = {field.name for field in dataclasses.fields(Settings)}
+    values: dict[str, Any] = {}
+    for name, text in kept:
+        if name not in fields:
+            raise OptionError(name, expected="a setting", found="none of that name")
+        values[name] = _parsed(name, text)
+        _check(problem, name, values[name])
+    return replace(settings, **{name: value for name, value in values.items() if not _asked(problem, name)})
+
+
+def _asked(problem: Problem, name: str) -> bool:
+    """Whether the user decides a setting, or the size of what is served and where, which no trial changes."""
+    kv = problem.workload.kv is not None and name in ("type_k", "type_v")
+    return name in ("n_ctx", "n_parallel", "rpc") or kv or problem.pin(name) is not None
 
 
 _LEAST: Final = {"n_ctx": 1, "n_ubatch": 1, "n_batch": 1, "n_parallel": 1, "threads": 1, "threads_batch": 1}

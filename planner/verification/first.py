@@ -12,6 +12,7 @@ from planner.verify.blocks import TOKENS
 if TYPE_CHECKING:
     from planner.facts.observed import Answer, Placement
     from planner.plans.plan import Candidate
+    from planner.plans.settings import Settings
     from planner.search import Pricing
     from planner.verification.engine import Live, Trouble
     from planner.verification.listener import Listener
@@ -25,6 +26,9 @@ LONG_SHARE: Final = 0.25
 SPARE: Final = 16
 """Tokens of a slot that stay free."""
 LEAST_PROMPT: Final = 128
+LEAST_SLOT: Final = 64
+"""Tokens of a slot that hold our question in a chat template (about 30), and enough of an answer to time it."""
+LEAST_ANSWER: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,9 @@ def look(live: Live, pricing: Pricing, prompt: str | None, budget_s: float, list
         if isinstance(found, Down):
             return live.trouble(found)
     assert isinstance(prose, tuple) and isinstance(own, tuple)
+    n_predict = min(n_predict, slot_tokens(live.candidate.settings) - len(own) - SPARE)
+    if n_predict < LEAST_ANSWER:
+        return _too_long(live, len(own))
     first = live.ask(Question(asked, n_predict, chat=True), len(own), listener.hear)
     listener.heard()
     if not isinstance(first, Answer):
@@ -115,11 +122,21 @@ def _elsewhere(placement: Placement, candidate: Candidate) -> str:
     return "" if there == planned else f"the engine put {there} layers on devices, the plan says {planned}"
 
 
+def slot_tokens(settings: Settings) -> int:
+    """Tokens that one request can hold."""
+    return settings.n_ctx if settings.kv_unified else settings.n_ctx // settings.n_parallel
+
+
 def room(live: Live) -> int:
-    """Prompt tokens that fit a slot beside an answer of a block."""
-    settings = live.candidate.settings
-    slot = settings.n_ctx if settings.kv_unified else settings.n_ctx // settings.n_parallel
-    return slot - TOKENS - SPARE
+    """Prompt tokens that fit a slot beside an answer of a block; below 1 if none do."""
+    return slot_tokens(live.candidate.settings) - TOKENS - SPARE
+
+
+def _too_long(live: Live, prompt_n: int) -> Trouble:
+    from planner.verification.engine import Kind, Trouble
+
+    slot = slot_tokens(live.candidate.settings)
+    return Trouble(Kind.FAILED, f"a slot of {slot:,} tokens has no room for an answer to a prompt of {prompt_n:,}")
 
 
 def _long(live: Live, pricing: Pricing, first: Answer, budget_s: float) -> tuple[int, str]:

@@ -62,9 +62,13 @@ class Running:
 @contextmanager
 def verified(host: Host, plan: Plan, pricing: Pricing, options: Options, listener: Listener) -> Iterator[Running]:
     """Verify a plan; with ``serve`` the engine runs until the context ends."""
+    from probes.environment import engine_arguments
+
     with Engine(host, plan, pricing, options.own) as engine:
         verifier = _Verifier(host, plan, pricing, options, listener, engine)
-        found = verifier.run()
+        if dropped := engine_arguments():
+            listener.note(f"not passed on to the engine, the plan decides: {' '.join(dropped)}")
+        found = replace(verifier.run(), port=options.own.port)
         live = engine.live() if options.serve and found.finding in (Finding.VERIFIED, Finding.SLOWER) else None
         if live is None:
             engine.end()
@@ -200,6 +204,9 @@ class _Verifier:
     def _trials(self, base: Base, end: float) -> Candidate:
         """Try what may be faster, best first; each change that is kept is the base of the next."""
         tried: set[Settings] = {base.candidate.settings}
+        if base.room < 1:
+            self._state.notes.append("the context has no room for trials")
+            return base.candidate
         while len(self._state.trials) < self._options.max_trials:
             found = self._next(base, frozenset(tried), end)
             if found is None:

@@ -9,7 +9,7 @@ from planner.facts.model import Role
 from planner.facts.observed import Verified
 from planner.plans.plan import Candidate, Plan
 from planner.plans.rule import Problem
-from planner.plans.verified import Compared
+from planner.plans.verified import Compared, Finding
 from planner.verify.compare import extra
 from planner.verify.learn import as_pin, changed, ratio, run_ratio
 
@@ -58,7 +58,8 @@ def known(host: Host, machine: Machine, model: Model, work: Workload) -> Verifie
         bounded=bool((decode and decode.bounded) or (prefill and prefill.bounded)),
         extra=_bounded(machine, more),
         kept=mine.kept if mine else (),
-        exact=mine is not None,
+        exact=mine is not None and mine.finding == Finding.VERIFIED,
+        slower=last.finding == Finding.SLOWER,
     )
 
 
@@ -68,10 +69,13 @@ def _bounded(machine: Machine, extra: dict[str, int]) -> tuple[tuple[str, int], 
     return tuple((device, min(n, most[device])) for device, n in extra.items() if device in most)
 
 
-def learn(host: Host, plan: Plan, kept: Candidate, compared: tuple[Compared, ...], *, speeds: bool) -> Verified:
+def learn(
+    host: Host, plan: Plan, kept: Candidate, compared: tuple[Compared, ...], finding: Finding, *, speeds: bool
+) -> Verified:
     """Keep a run, and say what the next plan takes from it and from those before.
 
     Args:
+        finding: the verdict of a run that answered.
         speeds: False leaves the rates out, as those of a busy machine.
     """
     from probes import verified_store
@@ -86,16 +90,18 @@ def learn(host: Host, plan: Plan, kept: Candidate, compared: tuple[Compared, ...
         prefill=run_ratio(compared, "prefill", applied.prefill_ratio if applied else None) if speeds else None,
         extra=extra(compared, devices),
         kept=_kept(plan, kept),
+        finding=finding.value,
     )
     verified_store.save(host, plan.machine, family(plan.model), run)
     found = known(host, plan.machine, plan.model, plan.workload)
-    return found or Verified(run.when, devices, kept=run.kept, exact=True)
+    slower = finding is Finding.SLOWER
+    return found or Verified(run.when, devices, kept=run.kept, exact=not slower, slower=slower)
 
 
 def _kept(plan: Plan, kept: Candidate) -> tuple[tuple[str, str], ...]:
     """What differs from the planner's own choice: earlier changes that held, and those of this run."""
     now = dict(changed(plan.chosen.settings, kept.settings))
-    earlier = dict(plan.verified.kept) if plan.verified is not None else {}
+    earlier = [name for name, _ in plan.verified.kept if hasattr(kept.settings, name)] if plan.verified else []
     settings = kept.settings
     names = [*earlier, *(name for name in now if name not in earlier)]
     return tuple((name, as_pin(getattr(settings, name))) for name in names if getattr(settings, name) is not None)

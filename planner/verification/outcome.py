@@ -47,7 +47,7 @@ class Report:
             *compare.peaks(seen.predicted, samples),
         )
         finding, reason = _finding(compared)
-        learned = learn(host, self.plan, kept, compared, speeds=self.quiet)
+        learned = learn(host, self.plan, kept, compared, finding, speeds=self.quiet)
         faults = [s.major_faults for s in samples if s.major_faults is not None]
         return Verification(
             plan=with_kept(self.plan, kept, trials, steps),

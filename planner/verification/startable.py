@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.errors import EngineError, OptionError
+from planner.errors import EngineError, OptionError, PlanFileError
+from planner.verification.first import LEAST_SLOT, slot_tokens
 
 if TYPE_CHECKING:
+    from emit.flags import ParsedFlags
     from planner.plans.plan import Plan
 
 
@@ -24,8 +26,17 @@ def check_plan(plan: Plan) -> None:
 
     Raises:
         EngineError: no llama.cpp was found.
-        OptionError: the model is not on this computer.
+        OptionError: the model is not on this computer, or the context holds no question with its answer.
     """
+    if plan.refusal is not None:
+        return
+    slot = slot_tokens(plan.chosen.settings)
+    if slot < LEAST_SLOT:
+        raise OptionError(
+            "--ctx",
+            expected=f"at least {LEAST_SLOT} tokens per slot, for a question and its answer",
+            found=f"{slot:,} ({plan.chosen.settings.n_ctx:,} for {plan.chosen.settings.n_parallel} at once)",
+        )
     if "://" in plan.model.path:
         raise OptionError(plan.model.path, expected="a file on this computer", found="an address: download it first")
     if plan.machine.engine is None:
@@ -35,6 +46,30 @@ def check_plan(plan: Plan) -> None:
             found="none",
             advice="name its folder with --llama, or install moeplan[embedded]",
         )
+
+
+def check_command(origin: str, parsed: ParsedFlags, rpc: tuple[str, ...]) -> None:
+    """A plan's file may come from anywhere, so its command starts nothing but what a plan decides.
+
+    Args:
+        origin: the file.
+        rpc: servers of remote devices that the user names.
+
+    Raises:
+        PlanFileError: no flags, a flag that no plan has, or a remote device that the user does not name.
+    """
+    from emit.flags import setting_of
+
+    if not parsed.given:
+        raise PlanFileError(origin, expected="the flags of a command in argv", found="none")
+    for flag, _ in parsed.given:
+        if setting_of(flag) is None:
+            advice = f"flags of your own come after it: run PLAN.json -- {flag}"
+            raise PlanFileError(origin, expected="flags that a plan decides", found=repr(flag), advice=advice)
+    for server in parsed.settings.rpc:
+        if server not in rpc:
+            advice = f"if you trust it: --rpc {server}"
+            raise PlanFileError(origin, expected="devices of yours", found=f"a remote one at {server}", advice=advice)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +87,10 @@ class Own:
     more: tuple[str, ...] = ()
 
 
+_MODEL: Final = frozenset(
+    {"-hf", "-hfr", "--hf-repo", "-hff", "--hf-file", "-dr", "--docker-repo", "--models-dir", "--models-preset"}
+)
+"""What would serve another model than the plan's; presets of models end in ``-default``."""
 _PLAIN: Final = frozenset({"--api-prefix", "--ssl-key-file", "--ssl-cert-file"})
 """What would move the server away from where it is asked: plain HTTP at the root."""
 
@@ -60,9 +99,12 @@ def own_arguments(tokens: tuple[str, ...]) -> Own:
     """The user's arguments taken apart.
 
     Raises:
-        OptionError: an argument that the plan decides, another address than this computer's, or no port.
+        OptionError: an argument that the plan decides, another model, another address than this computer's, no port,
+            an argument without its value, or a key that no header can carry.
     """
+    from emit.flag_words import OTHER_ARITY
     from emit.flags import normal, setting_of
+    from planner.plans.settings import Tool
 
     port, key, rest = None, None, []
     left = list(tokens)
@@ -73,15 +115,29 @@ def own_arguments(tokens: tuple[str, ...]) -> Own:
         if setting == "port":
             port = _port(value if equals else left.pop(0) if left else "")
             continue
+        if name in _MODEL or (name.endswith("-default") and name != "--spec-default"):
+            raise OptionError(token, expected="the model of the plan", found="another one")
         if setting == "host" or name in _PLAIN:
             raise OptionError(token, expected="plain HTTP on this computer alone", found="another way to be reached")
         if setting is not None:
             found = "an argument that the plan decides"
             raise OptionError(token, found=found, advice=f"--pin {name.lstrip('-')}=VALUE fixes it")
+        values = [] if equals else left[: OTHER_ARITY[Tool.SERVER].get(name, 0)]
+        if not equals and len(values) < OTHER_ARITY[Tool.SERVER].get(name, 0):
+            raise OptionError(token, expected="a value", found="nothing after it")
+        del left[: len(values)]
         if name == "--api-key":
-            key = value if equals else left[0] if left else None
-        rest.append(token)
+            key = _key(value if equals else values[0])
+        rest += [token, *values]
     return Own(port, key, tuple(rest))
+
+
+def _key(text: str) -> str:
+    """The first of the keys: any of them will do."""
+    key = text.split(",")[0]
+    if not key or key.startswith("-") or not (key.isascii() and key.isprintable() and " " not in key):
+        raise OptionError("--api-key", expected="a key of ASCII characters without blanks", found=repr(key))
+    return key
 
 
 def _port(text: str) -> int:

@@ -67,6 +67,8 @@ def trial_s(base: Base, prompt_n: int) -> float:
 
 def prompt_for(base: Base, attempt: Attempt, wanted: int, seconds: float) -> int | None:
     """The longest prompt up to the workload's with which a trial fits; None if none that shows the change does."""
+    if base.room < 1:
+        return None
     prompt_n = min(wanted, base.room)
     least = min(max(LEAST_PROMPT, attempt.needs_tokens), base.room)
     while prompt_n >= least:

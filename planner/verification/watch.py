@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 STALL_S = 300.0
 """An engine that neither computes a batch nor says a token for so long hangs."""
+SLOWEST = 20.0
+"""Times the longest predicted time that an answer may take."""
 JUDGE_S = 0.5
 """How often an answer is judged while it comes in."""
 
@@ -70,8 +72,8 @@ class Watch:
         return Expected(speed.decode_tps, speed.prefill_tps, self._cards, hybrid)
 
     def ticker(self, prompt_n: int, answer_n: int, limit_s: float | None = None) -> Ticker:
-        """A tick for one question. Args: limit_s: end it after so long."""
-        return Ticker(self, self.expected(prompt_n, answer_n), prompt_n, self._host.clock(), limit_s)
+        """A tick for one question. Args: limit_s: end it after so long; None waits many times what is expected."""
+        return Ticker(self, self.expected(prompt_n, answer_n), (prompt_n, answer_n), self._host.clock(), limit_s)
 
     def now(self) -> float:
         return self._host.clock()
@@ -86,15 +88,20 @@ class Watch:
 class Ticker:
     """Judges one answer while it comes in; what it returns ends the wait."""
 
-    def __init__(self, watch: Watch, expected: Expected, prompt_n: int, start_s: float, limit_s: float | None) -> None:
+    def __init__(
+        self, watch: Watch, expected: Expected, tokens: tuple[int, int], start_s: float, limit_s: float | None
+    ) -> None:
+        prompt_n, answer_n = tokens
         self._watch, self._expected, self._prompt_n = watch, expected, prompt_n
-        self._start_s, self._limit_s, self._last_s = start_s, limit_s, start_s
+        self._start_s, self._last_s = start_s, start_s
         self._seen, self._seen_s = (0, 0), start_s
-        self._stall_s = max(STALL_S, 20.0 * prompt_n / expected.prefill_tps.low)
+        self._stall_s = max(STALL_S, SLOWEST * prompt_n / expected.prefill_tps.low)
+        most_s = self._stall_s + SLOWEST * answer_n / expected.decode_tps.low
+        self._limit_s = most_s if limit_s is None else limit_s
 
     def __call__(self, reading: Reading | None) -> str:
         now = self._watch.now()
-        if self._limit_s is not None and now - self._start_s > self._limit_s:
+        if now - self._start_s > self._limit_s:
             return f"no end after {self._limit_s:.0f} s"
         if reading is None or now - self._last_s < JUDGE_S:
             return ""

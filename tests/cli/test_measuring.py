@@ -96,6 +96,18 @@ def test_an_interrupt_goes_on_with_what_is_done(
 
 
 @posix
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_the_end_of_the_program_goes_on_with_nothing(
+    environment: dict[str, str], own_cache: dict[str, str], tmp_path: Path, name: str
+) -> None:
+    process = start(environment | own_cache, tmp_path, "--json")
+    assert process.stderr is not None and process.stderr.readline()
+    process.send_signal(getattr(signal, name))
+    out, _ = process.communicate(timeout=READY_S)
+    assert (process.returncode, out) == (130, "")
+
+
+@posix
 @pytest.mark.parametrize("seed", range(5))
 def test_a_kill_leaves_nothing(
     environment: dict[str, str], own_cache: dict[str, str], tmp_path: Path, seed: int

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from planner.demo import DemoModel
+from planner.errors import OptionError
 from planner.verification import first
 from planner.verification.startable import own_arguments
+from probes import ports
 from probes.host import LocalHost
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -48,7 +50,8 @@ def test_the_next_plan_says_that_it_was_verified(
     assert "Verified on" not in run("plan", *question, env=own).stdout
     found = result(run("verify", *question, "--max-trials", "0", "--budget", "5", "--json", env=own))
     text = run("plan", *question, env=own).stdout
-    assert f"Verified on {found['when']}" in text
+    slower = "The last run of it or its family was slower than predicted,"
+    assert f"{'Verified' if found['verdict'] == 'verified' else slower} on {found['when']}" in text
     data = json.loads(run("plan", *question, "--json", env=own).stdout)
     assert data["verified"] == found["correction"]
     other = json.loads(run("plan", *question, "--prompt-tokens", "999", "--json", env=own).stdout)
@@ -141,6 +144,77 @@ def test_own_arguments() -> None:
     own = own_arguments(("--port", "9000", "--api-key=k", "--slots", "--alias", "me"))
     assert (own.port, own.api_key, own.more) == (9000, "k", ("--api-key=k", "--slots", "--alias", "me"))
     assert own_arguments(()).port is None
+    assert own_arguments(("--alias", "--port", "--api-key", "k1,k2")).more == (
+        "--alias",
+        "--port",
+        "--api-key",
+        "k1,k2",
+    )
+    assert own_arguments(("--api-key", "k1,k2")).api_key == "k1"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "words"),
+    [
+        (("-hf", "x/y"), "another one"),
+        (("--hf-repo", "x/y"), "another one"),
+        (("--gpt-oss-20b-default",), "another one"),
+        (("--api-key",), "nothing after it"),
+        (("--alias",), "nothing after it"),
+        (("--api-key", "a\nb"), "without blanks"),
+        (("--api-key=",), "without blanks"),
+        (("--api-key", "ключ"), "without blanks"),
+        (("--api-key", "--slots"), "without blanks"),
+    ],
+)
+def test_own_arguments_that_cannot_be(tokens: tuple[str, ...], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        own_arguments(tokens)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda plan: plan["workload"].update(prompt_tokens=-1), "workload.prompt_tokens"),
+        (lambda plan: plan["workload"].update(prompt_tokens=10**400), "a number of 401 digits"),
+        (lambda plan: plan.update(argv=[]), "in argv"),
+        (lambda plan: plan.update(argv=["llama-server"]), "in argv"),
+        (lambda plan: plan["argv"].extend(["--rpc", "10.0.0.1:50052"]), "a remote one at 10.0.0.1:50052"),
+        (lambda plan: plan["argv"].extend(["--no-such", "x"]), "--no-such"),
+        (lambda plan: plan["argv"].extend(["--lora", "x"]), "--lora"),
+    ],
+)
+def test_a_hostile_plan_starts_nothing(
+    run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path, change: Any, words: str
+) -> None:
+    plan = tmp_path / "plan.json"
+    data = json.loads(run("plan", random_demo.path, "--fit", "--json", "--llama", engine).stdout)
+    change(data)
+    plan.write_text(json.dumps(data))
+    done = run("verify", plan, "--fit", "--llama", engine)
+    assert (done.returncode, done.stdout) == (3, "") and words in done.stderr and "starting" not in done.stderr
+
+
+def test_variables_of_the_engine_are_not_passed_on(run: Run, random_demo: DemoModel, engine: Path) -> None:
+    short = (random_demo.path, *ONE, "--max-trials", "0", "--budget", "0", "--json", "--llama", engine)
+    done = run(
+        "verify", *short, env={"LLAMA_ARG_MODEL": "/nowhere.gguf", "LLAMA_ARG_ALIAS": "x", "LLAMA_ARG_NO_UI": "z"}
+    )
+    assert result(done)["answer"]["predicted_n"] > 0
+    assert done.stderr.count("LLAMA_ARG_ALIAS LLAMA_ARG_MODEL LLAMA_ARG_NO_UI") == 1
+
+
+def test_the_command_names_the_port_and_the_verdict_is_said(
+    run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path
+) -> None:
+    short = (random_demo.path, *ONE, "--max-trials", "0", "--budget", "0", "--llama", engine)
+    port = str(ports.free_port())
+    text = run("verify", *short, "--", "--port", port).stdout
+    assert f"--port {port}" in text and "--port 8080" not in text
+    out = tmp_path / "found.json"
+    done = run("verify", *short, "--json", "-o", out)
+    found = json.loads(out.read_text())
+    assert f"{found['verdict']}: {found['reason']}" in done.stderr
 
 
 def test_long_prompts_are_prose_from_different_places() -> None:

@@ -66,6 +66,11 @@ def test_a_completion() -> None:
     assert answer.decode_tps == pytest.approx(3 / 0.1757)
 
 
+@pytest.mark.parametrize("ms", [1e-300, -1.0, 1e300, 10**400, float("nan"), float("inf"), True, "1"])
+def test_times_that_cannot_be_are_no_answer(ms: object) -> None:
+    assert fed({"content": "a"}, {"content": "", "timings": TIMINGS | {"predicted_ms": ms}}).answer() is None
+
+
 def test_a_chat_with_thoughts() -> None:
     progress = {"choices": [{"delta": {"content": None}}], "prompt_progress": {"processed": 37, "total": 37}}
     reading = fed(

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from planner.errors import Ended
 from planner.facts.machine import Cpu, Disk, Gpu, Machine, Os, Ram
 from planner.facts.outcome import ProbeReport
 from planner.facts.reading import Source
@@ -135,6 +136,11 @@ def test_an_interrupt_keeps_what_is_done() -> None:
         ("c", "absent", "not measured: interrupted"),
     ]
     assert measure(host, probe("a", raising(AssertionError())))[0].cpu.name == "one"
+
+
+def test_the_end_of_the_program_is_no_interrupt() -> None:
+    with pytest.raises(Ended):
+        measure(Host(), probe("a", raising(Ended())), probe("b", found("two")))
 
 
 def test_a_failure_stays_its_own_and_is_not_kept() -> None:

@@ -11,14 +11,18 @@ from typing import Any
 import pytest
 
 from planner import search
+from planner.errors import OptionError
+from planner.facts.machine import Engine as EngineFacts
 from planner.facts.observed import Answer, GpuSample, Placement, Sample
 from planner.plans.plan import Candidate, Plan
 from planner.plans.settings import LoadMode, Settings
-from planner.plans.verified import Finding, Verification
+from planner.plans.verified import Attempt, Finding, Verification
 from planner.search import Pricing
 from planner.units import GIB, MIB
 from planner.verification import Options, verified
 from planner.verification.engine import Engine, Kind, Trouble
+from planner.verification.startable import check_plan
+from planner.verification.trialling import Base, prompt_for
 from planner.verification.watch import Watch
 from policies import RULES
 from probes.engine_cause import Cause
@@ -296,6 +300,25 @@ def test_a_file_that_changes_is_the_cause_whatever_happens(run: Verify, host: Ho
 
     found = run(plan, reply, willing, max_trials=0)
     assert found.finding is Finding.FAILED and "changed" in found.reason and found.learned is None
+
+
+def test_no_prompt_of_less_than_a_token() -> None:
+    plan = solved(ENGINE_MACHINE)
+    attempt = Attempt((), plan.chosen.settings, 0.1, "")
+    assert prompt_for(Base(plan.chosen, 100.0, 10.0, 1.0, -79, (1,)), attempt, 4096, 1e-3) is None
+    assert prompt_for(Base(plan.chosen, 100.0, 10.0, 1.0, 1, (1,)), attempt, 4096, 1e6) == 1
+
+
+def test_a_context_without_room_for_an_answer_is_refused(run: Verify) -> None:
+    plan = solved(ENGINE_MACHINE)
+    tight = replace(plan, chosen=replace(plan.chosen, settings=replace(plan.chosen.settings, n_ctx=120)))
+    found = run(tight, as_predicted(plan), willing)
+    assert found.finding is Finding.FAILED
+    assert found.reason == "a slot of 120 tokens has no room for an answer to a prompt of 100"
+    small = replace(plan.chosen.settings, n_ctx=256, n_parallel=256)
+    engine = replace(plan, machine=replace(plan.machine, engine=EngineFacts("llama.cpp", 11549)))
+    with pytest.raises(OptionError, match="at least 64 tokens per slot"):
+        check_plan(replace(engine, chosen=replace(plan.chosen, settings=small)))
 
 
 def test_no_time_is_said(run: Verify) -> None:

@@ -1,0 +1,106 @@
+"""A server that keeps a connection open, or never comes to an end, costs a bounded time and a bounded memory."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from probes import server_http
+from probes.host import LocalHost
+from probes.server import Server
+from probes.server_http import Address, ServerError
+from probes.session import Down, Question
+
+Serve = Callable[[Callable[[socket.socket], None]], Address]
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Answers every connection as a test says."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def start(reply: Callable[[socket.socket], None]) -> Address:
+        def one(wire: socket.socket) -> None:
+            with wire, suppress(OSError):
+                wire.recv(65536)
+                reply(wire)
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    threading.Thread(target=one, args=(listener.accept()[0],), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        return Address(listener.getsockname()[1])
+
+    yield start
+    listener.close()
+
+
+def dripping(head: bytes) -> Callable[[socket.socket], None]:
+    def reply(wire: socket.socket) -> None:
+        wire.sendall(head)
+        while True:
+            wire.sendall(b"a")
+            time.sleep(0.05)
+
+    return reply
+
+
+@pytest.mark.parametrize("head", [b"", HEAD + b"X: ", HEAD + b"Content-Length: 9999\r\n\r\n"])
+def test_an_answer_in_drops_is_cut_off(serve: Serve, head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    at = serve(dripping(head))
+    monkeypatch.setattr(server_http, "SHORT_S", 0.5)
+    for ask in (lambda: server_http.get(at, "/props"), lambda: server_http.post(at, "/tokenize", {}, 0.5)):
+        start = time.monotonic()
+        with pytest.raises(ServerError, match="no whole answer within"):
+            ask()
+        assert time.monotonic() - start < 5
+    assert not server_http.health(at)
+
+
+def test_a_whole_answer_is_taken(serve: Serve) -> None:
+    at = serve(lambda wire: wire.sendall(HEAD + b'Content-Length: 9\r\n\r\n{"a": 12}'))
+    assert server_http.health(at) and server_http.get(at, "/props") == {"a": 12}
+    assert server_http.post(at, "/tokenize", {}) == {"a": 12}
+
+
+class Alive:
+    status, pid = None, 1
+
+    def lines(self) -> tuple[str, ...]:
+        return ()
+
+
+@pytest.mark.parametrize(
+    ("event", "words"),
+    [
+        (b'data: {"content": "a", "tokens": [1]}\n\n', "more came than the 16 tokens"),
+        (b'data: {"content": "a"}\n\n', "more came than the 16 tokens"),
+        (b'data: {"content": "' + b"a" * (1 << 20) + b'"}\n\n', "characters came for 16 tokens"),
+        (b'data: {"content": "' + b"a" * (5 << 20) + b'"}\n\n', "over 4 MiB"),
+    ],
+)
+def test_an_endless_answer_is_left(serve: Serve, event: bytes, words: str) -> None:
+    sent = threading.Event()
+
+    def reply(wire: socket.socket) -> None:
+        try:
+            wire.sendall(HEAD + b"\r\n")
+            while True:
+                wire.sendall(event)
+        finally:
+            sent.set()
+
+    process: Any = Alive()
+    server = Server(LocalHost(), process, serve(reply), 0)
+    found = server.ask(Question("Why?", 16, chat=True), lambda piece: None, lambda reading: "")
+    assert isinstance(found, Down) and words in found.cause.text
+    assert sent.wait(5), "the connection is still read"
