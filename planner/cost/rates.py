@@ -102,7 +102,7 @@ ASSUMED_PINNED_BPS: Final = 12e9
 """PCIe 3.0 x16 or 4.0 x8."""
 
 ASSUMED_DISK_BPS: Final = 3e8
-"""Paging through a mapping on an NVMe disk: ``MAPPED_SHARE`` of 1.1 to 2.0 GB/s, which were measured by direct reads."""
+"""Paging through a mapping on an NVMe disk: ``MAPPED_SHARE`` of the 1.1 to 2.0 GB/s that direct reads measured."""
 
 MAPPED_SHARE: Final = 0.19
 """Paging through a cold mapping against one direct read at a time of the same slice: 286 of 1,528 MB/s (540 KiB, four
