@@ -69,7 +69,7 @@ def prepare(
         answer: tokens that the model then writes by itself (with a callback).
 
     Raises:
-        CaptureError: no engine that can, a model that is not local, or too short a text.
+        CaptureError: no engine that can, a model that is not local, too short a text, or too many tokens.
         EngineError: a llama.cpp was named and is not there.
     """
     if "://" in model.path:
@@ -82,8 +82,23 @@ def prepare(
     way, program, engine = _engine(host, llama, way)
     about = max(int(min(tokens, size / USUAL_BYTES)) // chunk, 2) * chunk
     answer = answer if way is Way.CALLBACK else 0
+    if way is Way.CALLBACK:
+        _fits(model, max(min(tokens, size), answer))
     job = Job(model.path, text, chunk, max(tokens // chunk, 2), answer, threads, "")
     return Capture(way, engine, program, job, printable(text), about)
+
+
+def _fits(model: Model, tokens: int) -> None:
+    """Whether a recording of so many tokens can be read again; raises CaptureError."""
+    from planner.routing.shape import shape_of
+    from planner.routing.stored import MOST_SELECTIONS
+
+    shape = shape_of(model)
+    most = MOST_SELECTIONS // (len(shape.layers) * max(shape.n_used, 1))
+    if tokens > most:
+        expected = f"at most {most} tokens, {MOST_SELECTIONS} selections"
+        advice = "name fewer with --tokens, or count without an order: --capture imatrix"
+        raise CaptureError("--tokens", expected=expected, found=str(tokens), advice=advice)
 
 
 def _engine(host: Host, llama: str | None, way: Way) -> tuple[Way, str, str]:

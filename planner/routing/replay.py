@@ -127,13 +127,13 @@ def lfu_hits(found: Lookups, budget: float) -> float:
             often[entry] = often.get(entry, 0) + 1
             used[entry] = clock
             heappush(heap, (often[entry], clock, entry))
-        spared = []
+        spared, needed = [], set(ids)
         while full > budget and heap:
             item = heappop(heap)
             entry = item[2]
             if entry not in held or item[:2] != (often[entry], used[entry]):
                 continue
-            if entry in ids:
+            if entry in needed:
                 spared.append(item)
                 continue
             full -= held.pop(entry)

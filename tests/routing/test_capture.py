@@ -79,6 +79,16 @@ def test_auto_takes_the_order(model: Model, engine: Path, text: str) -> None:
     assert prepare(host, model, str(engine), Way.AUTO, text, 256, 8, 2).way is Way.CALLBACK
 
 
+def test_no_recording_is_made_that_cannot_be_read_again(model: Model, engine: Path, tmp_path: Path) -> None:
+    """Four layers with two experts per token."""
+    host, long = LocalHost(), tmp_path / "long.txt"
+    long.write_bytes(b"word " * 1_300_000)
+    assert prepare(host, model, str(engine), Way.CALLBACK, str(long), 6_250_000, 8, 2).job.chunk == 512
+    with pytest.raises(CaptureError, match="at most 6250000 tokens"):
+        prepare(host, model, str(engine), Way.CALLBACK, str(long), 6_250_001, 8, 2)
+    assert prepare(host, model, str(engine), Way.IMATRIX, str(long), 6_250_001, 8, 2).way is Way.IMATRIX
+
+
 def test_what_cannot_be_captured(model: Model, engine: Path, text: str, tmp_path: Path) -> None:
     host, short = LocalHost(), tmp_path / "short.txt"
     short.write_text("too short")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import tracemalloc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from planner.demo import layout
 from planner.errors import MoeplanError, RoutingFileError
 from planner.facts.model import Model
 from planner.facts.routing import Policy, Routing
-from planner.routing import stored
+from planner.routing import stored, trace_csv
 from planner.routing.analysis import analyse
 from planner.routing.load import load
 from planner.routing.selections import phase_of
@@ -118,6 +119,33 @@ def test_route_trace(tmp_path: Path, model: Model) -> None:
     assert found.prefill.counts[1] == (0, 0, 0, 0, 0, 0, 1, 1)
     assert found.decode is not None and found.decode.counts[0] == (2, 2, 0, 0, 0, 0, 0, 0)
     assert notes(found, shape_of(model)) == ("2 of 4 layers with experts are not in the recording",)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (HEADER.encode() + b"\n" * trace_csv.MOST_LINES, "at most 2,000,000 lines"),
+        (HEADER.encode() + b"," * 4_000_000, "line 3"),
+        (HEADER.encode() + b"0,1,0,0,0,1,1.0,1," + b"0" * 2000, "line 3"),
+        (b"#\n" * trace_csv.LONGEST_HEAD, "a text without them"),
+        (b"," * 4_000_000, "a text without them"),
+    ],
+)
+def test_traces_without_end(tmp_path: Path, model: Model, data: bytes, words: str) -> None:
+    path = written(tmp_path, data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(RoutingFileError, match=words):
+            load(path, model)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(data) + (1 << 20)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_trace_too_large_to_be_read(tmp_path: Path, model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trace_csv, "MOST_BYTES", 100)
+    with pytest.raises(RoutingFileError, match="at most 100 bytes"):
+        load(written(tmp_path, HEADER + "0,1,0,0,0,1,1.0,1,0\n" * 10), model)
 
 
 def recorded(fingerprint: str = "") -> Routing:
