@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from planner import units
-from planner.cost.rates import assumed_rates, rates_of
-from planner.facts.machine import Machine
-from planner.facts.observed import Verified
-from planner.facts.reading import Reading
-from planner.plans.decision import Decision, Evidence, Scalar
-from planner.plans.plan import Candidate, Plan, Shortfall, Verdict
-from planner.plans.speed import Band
+
+if TYPE_CHECKING:
+    from planner.facts.machine import Machine
+    from planner.facts.observed import Verified
+    from planner.facts.reading import Reading
+    from planner.plans.decision import Decision, Evidence, Scalar
+    from planner.plans.plan import Candidate, Plan, Shortfall
+    from planner.plans.speed import Band
 
 _UNSAFE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
 """Control, format (bidi overrides, zero-width), surrogates, private use, line and paragraph separators."""
@@ -94,7 +95,9 @@ def reading(value: Reading | None, unit: str) -> str:
 
 def assumed(machine: Machine, candidate: Candidate) -> str:
     """The rates the speed rests on that nobody measured, the first two by name; empty if there is none."""
-    words = assumed_rates(rates_of(machine), candidate.settings, pages=candidate.verdict is Verdict.PAGES)
+    from planner.cost.rates import assumed_rates, rates_of
+
+    words = assumed_rates(rates_of(machine), candidate.settings, pages=candidate.verdict == "pages")
     more = f" and {len(words) - 2} more" if len(words) > 2 else ""
     return clean(", ".join(words[:2])) + more
 
@@ -141,9 +144,9 @@ def correction(verified: Verified) -> str:
 
 
 _OPENING: Final = {
-    Verdict.FITS: "Fits",
-    Verdict.PAGES: "Runs, but reads experts from disk",
-    Verdict.REFUSED: "Does not fit",
+    "fits": "Fits",
+    "pages": "Runs, but reads experts from disk",
+    "refused": "Does not fit",
 }
 
 
