@@ -7,7 +7,7 @@ from math import ceil
 from typing import Final
 
 from planner import units
-from planner.cost.pool import Pools
+from planner.cost.pool import Pools, expected
 from planner.cost.pool_gain import Gain, gain, largest, spare, usable
 from planner.facts.reading import Source
 from planner.facts.routing import PRIOR_BAND, Ground
@@ -179,7 +179,7 @@ _WORDS: Final = {
 
 
 def _ground(problem: Problem) -> Ground:
-    return Pools(problem.model, problem.machine).curve.ground
+    return expected(problem.model).ground
 
 
 def _evidence(problem: Problem, found: Gain) -> tuple[Evidence, ...]:

@@ -10,12 +10,12 @@ import json
 import os
 import queue
 from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from planner.facts.observed import Answer, Placement
-from probes import child, engine_cause, oracle_embedded, sampling, server_log
+from probes import child, oracle_embedded, sampling, server_log
 from probes.child import Child
+from probes.child_session import ChildSession, ready
 from probes.engine_cause import Cause, Kind
 from probes.host import Host
 from probes.llama_build import ENVIRONMENT
@@ -47,16 +47,7 @@ def open_embedded(
     process = child.start(host, (host.python, "-I", script, job), ENVIRONMENT, events.put)
     if isinstance(process, str):
         return Down(Cause(Kind.OTHER, process))
-    session = EmbeddedSession(host, process, events, kills)
-    try:
-        problem = session.wait_ready(limit_s, begun(process.pid))
-    except BaseException:
-        session.close()
-        raise
-    if problem is not None:
-        session.close()
-        return problem
-    return session
+    return ready(EmbeddedSession(host, process, events, kills), limit_s, begun(process.pid))
 
 
 def _model(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -79,36 +70,20 @@ def _context(settings: Mapping[str, Any]) -> dict[str, Any]:
     return oracle_embedded.context_fields(settings) | {k: v for k, v in threads.items() if v is not None}
 
 
-class EmbeddedSession:
+class EmbeddedSession(ChildSession):
     """A ``Session`` over a pipe."""
 
     def __init__(self, host: Host, process: Child, events: queue.SimpleQueue[str], kills: int) -> None:
-        self._host, self._process, self._events, self._kills = host, process, events, kills
-        self._start = host.clock()
-        self.loaded_s = 0.0
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        super().__init__(host, process, kills)
+        self._events = events
 
     @property
     def url(self) -> str | None:
         return None
 
-    def wait_ready(self, limit_s: float, tick: Tick) -> Down | Stopped | None:
-        """None as soon as the model is loaded."""
-        while True:
-            event = self._next()
-            if isinstance(event, Down):
-                return event
-            if event.get("ready"):
-                self.loaded_s = self._host.clock() - self._start
-                return None
-            reason = tick(None)
-            if not reason and self._host.clock() - self._start > limit_s:
-                reason = f"not ready after {limit_s:.0f} s"
-            if reason:
-                return Stopped(reason)
+    def _poll(self) -> Down | bool:
+        event = self._next()
+        return event if isinstance(event, Down) else bool(event.get("ready"))
 
     def _next(self) -> dict[str, Any] | Down:
         """The next event; empty after a while without one."""
@@ -123,13 +98,6 @@ class EmbeddedSession:
         except ValueError:
             return {}
         return event if isinstance(event, dict) else {}
-
-    def alive(self) -> Down | None:
-        status = self._process.status
-        if status is None:
-            return None
-        kills = sampling.oom_kills(self._host) - self._kills
-        return Down(engine_cause.cause(status, self._process.lines(), oom_kills=kills))
 
     def placement(self) -> Placement:
         return server_log.parse(self._process.lines())
@@ -159,14 +127,3 @@ class EmbeddedSession:
                 return reading.answer() or Down(Cause(Kind.OTHER, "the answer is empty"))
             if reason := tick(reading):
                 return Stopped(reason, reading)
-
-    def close(self) -> None:
-        self._process.end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 from time import sleep
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from planner.facts.observed import Answer, Placement
 from probes import child, engine_cause, sampling, server_http, server_log
 from probes.child import Child
+from probes.child_session import ChildSession, ready
 from probes.engine_cause import Cause, Kind
 from probes.host import Host
 from probes.llama_build import ENVIRONMENT
@@ -46,53 +46,28 @@ def open_server(
     process = child.start(host, (*argv, *server_log.LEVEL), ENVIRONMENT)
     if isinstance(process, str):
         return Down(Cause(Kind.OTHER, process))
-    server = Server(host, process, at, kills)
-    try:
-        problem = server.wait_ready(limit_s, begun(process.pid))
-    except BaseException:
-        server.close()
-        raise
-    if problem is not None:
-        server.close()
-        return problem
-    return server
+    return ready(Server(host, process, at, kills), limit_s, begun(process.pid))
 
 
-class Server:
+class Server(ChildSession):
     """A ``Session`` over HTTP."""
 
     def __init__(self, host: Host, process: Child, at: Address, kills: int) -> None:
-        self._host, self._process, self._at, self._kills = host, process, at, kills
-        self._start = host.clock()
-        self.loaded_s = 0.0
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
+        super().__init__(host, process, kills)
+        self._at = at
 
     @property
     def url(self) -> str | None:
         return f"http://{LOOPBACK}:{self._at.port}"
 
-    def wait_ready(self, limit_s: float, tick: Tick) -> Down | Stopped | None:
-        """None as soon as it is ready."""
-        while True:
-            down = self.alive()
-            if down is not None:
-                return down
-            if server_http.health(self._at) and self.alive() is None:
-                self.loaded_s = self._host.clock() - self._start
-                return None
-            reason = tick(None)
-            if not reason and self._host.clock() - self._start > limit_s:
-                reason = f"not ready after {limit_s:.0f} s"
-            if reason:
-                return Stopped(reason)
-            sleep(STEP_S / 5)
-
-    def alive(self) -> Down | None:
-        status = self._process.status
-        return None if status is None else Down(self._cause(status))
+    def _poll(self) -> Down | bool:
+        down = self.alive()
+        if down is not None:
+            return down
+        if server_http.health(self._at) and self.alive() is None:
+            return True
+        sleep(STEP_S / 5)
+        return False
 
     def placement(self) -> Placement:
         """Buffers from the log; slots, context and build from ``/props``."""
@@ -173,25 +148,9 @@ class Server:
         until = self._host.clock() + _GONE_S
         while self._process.status is None and self._host.clock() < until:
             sleep(STEP_S / 5)
-        return self.alive() or Down(Cause(Kind.OTHER, clean(str(error)), engine_cause.meaningful(self._lines())))
-
-    def _lines(self) -> tuple[str, ...]:
-        return self._process.lines()
-
-    def _cause(self, status: int) -> Cause:
-        kills = sampling.oom_kills(self._host) - self._kills
-        return engine_cause.cause(status, self._lines(), oom_kills=kills)
-
-    def close(self) -> None:
-        self._process.end()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        return self.alive() or Down(
+            Cause(Kind.OTHER, clean(str(error)), engine_cause.meaningful(self._process.lines()))
+        )
 
 
 def _body(question: Question) -> tuple[str, dict[str, Any]]:

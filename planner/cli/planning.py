@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -88,21 +90,37 @@ def deliver(
     Args:
         inputs: files that were read, beside the model, and are not to be overwritten.
     """
-    from planner.files import write_file
     from planner.plans.plan import Verdict
 
-    for form, path in targets:
-        if path == "-":
-            product(_rendered(plan, form, out, terminal=True))
-            continue
-        write_file(path, _rendered(plan, form, out, terminal=False), (*plan.model.shards, *inputs))
-        if not out.quiet:
-            note(f"{form}: written to {path}")
+    write_forms(partial(_rendered, plan, out), targets, out, (*plan.model.shards, *inputs))
     if plan.verdict is Verdict.REFUSED:
         raise typer.Exit(1)
 
 
-def _rendered(plan: Plan, form: Format, out: OutputOptions, *, terminal: bool) -> str:
+def write_forms(
+    rendered: Callable[[Format, bool], str],
+    targets: tuple[tuple[Format, str], ...],
+    out: OutputOptions,
+    keep: tuple[str | None, ...],
+) -> None:
+    """Write every form to its file or to stdout.
+
+    Args:
+        rendered: the text of a form, for a terminal or for a file.
+        keep: files that are not to be overwritten.
+    """
+    from planner.files import write_file
+
+    for form, path in targets:
+        if path == "-":
+            product(rendered(form, True))
+            continue
+        write_file(path, rendered(form, False), keep)
+        if not out.quiet:
+            note(f"{form}: written to {path}")
+
+
+def _rendered(plan: Plan, out: OutputOptions, form: Format, terminal: bool) -> str:
     from emit.formats import Format, render
 
     if form is not Format.TEXT:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from planner.cli.guard import complain, note, piece, product
 from planner.cli.options import MeasureOptions, OutputOptions, PlanOptions
-from planner.cli.planning import deliver, request_of
+from planner.cli.planning import deliver, request_of, write_forms
 from planner.cli.show import as_text
 from planner.errors import Ended, OptionError
 
@@ -104,13 +105,13 @@ def _verify(
     if plan.refusal is not None:
         deliver(plan, targets, out, inputs)
     if verifying.dry_run:
-        _dry_run(plan, wanted, targets, out)
+        _dry_run(plan, wanted, targets, out, inputs)
         return
     aloud = any(form == "text" and path == "-" for form, path in targets)
     terminal = _Terminal(quiet=out.quiet, aloud=aloud)
     with pipeline.verifying(plan, wanted, terminal) as running:
         _deliver(running.verification, targets, out, inputs)
-        if not any(form == "text" and path == "-" for form, path in targets) and not out.quiet:
+        if not aloud and not out.quiet:
             note(f"{running.verification.finding}: {running.verification.reason}")
         if running.verification.url is not None:
             _serve(running, out)
@@ -152,20 +153,12 @@ def _options(verifying: VerifyOptions, own: list[str] | None, *, serve: bool) ->
 def _deliver(
     found: Verification, targets: tuple[tuple[Format, str], ...], out: OutputOptions, inputs: tuple[str | None, ...]
 ) -> None:
-    from planner.files import write_file
-
-    for form, path in targets:
-        if path == "-":
-            product(_rendered(found, form, out, terminal=True))
-            continue
-        write_file(path, _rendered(found, form, out, terminal=False), (*found.plan.model.shards, *inputs))
-        if not out.quiet:
-            note(f"{form}: written to {path}")
+    write_forms(partial(_rendered, found, out), targets, out, (*found.plan.model.shards, *inputs))
     if found.learned is not None and not out.quiet and all(form != "json" for form, _ in targets):
         note("kept for the next plan; --json -o FILE writes the verified plan, which run takes as it is")
 
 
-def _rendered(found: Verification, form: Format, out: OutputOptions, *, terminal: bool) -> str:
+def _rendered(found: Verification, out: OutputOptions, form: Format, terminal: bool) -> str:
     """The verification as text or JSON; every other form is that of the plan that was kept."""
     from emit.formats import Format, render
 
@@ -180,12 +173,18 @@ def _rendered(found: Verification, form: Format, out: OutputOptions, *, terminal
     return as_text(verification_view(found, why=out.why), terminal=terminal, no_color=out.no_color)
 
 
-def _dry_run(plan: Plan, options: Options, targets: tuple[tuple[Format, str], ...], out: OutputOptions) -> None:
+def _dry_run(
+    plan: Plan,
+    options: Options,
+    targets: tuple[tuple[Format, str], ...],
+    out: OutputOptions,
+    inputs: tuple[str | None, ...],
+) -> None:
     """The plan in its forms, and what would be tried after it."""
     from emit.verified_view import attempts_view
     from planner import pipeline
 
-    deliver(plan, targets, out)
+    deliver(plan, targets, out, inputs)
     attempts = pipeline.would_try(plan, options)
     text = as_text(attempts_view(attempts), terminal=True, no_color=out.no_color)
     if all(form == "text" for form, _ in targets):

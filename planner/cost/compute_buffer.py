@@ -35,8 +35,7 @@ contexts of 16,384 to 262,144 and ubatches of 32 to 8,192 (zhaoyilun/moe-working
 
 def old_scores(model: Model, shape: Shape, build: int | None) -> int:
     """What an indexer's scores need at least in a build older than those that are mirrored; 0 elsewhere."""
-    indexed = any(layer.indexer_k for layer in model.layers)
-    if not indexed or build is None or build >= MIRRORED_BUILDS[0]:
+    if build is None or build >= MIRRORED_BUILDS[0] or not any(layer.indexer_k for layer in model.layers):
         return 0
     base, per_token, per_cell = _OLD_SCORES
     return base + shape.n_tokens * (per_token + per_cell * shape.n_ctx)

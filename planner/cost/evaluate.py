@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from planner.cost.correction import corrected
 from planner.cost.host_share import host_expert_shares
@@ -53,6 +53,14 @@ class _Key:
     bound: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Memory that was counted before, with and without compute buffers."""
+
+    whole: dict[Settings, Memory] = field(default_factory=dict)
+    floor: dict[Settings, Memory] = field(default_factory=dict)
+
+
 class Evaluator:
     """Prices settings for one problem. Memory does not depend on the workload and is shared between workloads."""
 
@@ -60,32 +68,31 @@ class Evaluator:
         self,
         cost: CostModel,
         workload: Workload,
-        memory: dict[Settings, Memory] | None = None,
         verified: Verified | None = None,
+        known: Known | None = None,
     ) -> None:
         self.cost, self.machine, self.model = cost, cost.machine, cost.model
         self._workload, self._verified = workload, verified
-        self._speed = SpeedModel(self.model, self.machine, workload)
+        self._speed = SpeedModel(self.model, self.machine, workload, cost.pools)
         self._memo: dict[_Key, Candidate] = {}
-        self._memory = {} if memory is None else memory
-        self._floor: dict[Settings, Memory] = {}
+        self._known = known or Known()
 
     def under(self, workload: Workload) -> Evaluator:
         """The same model and machine under another workload."""
-        return Evaluator(self.cost, workload, self._memory, self._verified)
+        return Evaluator(self.cost, workload, self._verified, self._known)
 
     def memory(self, settings: Settings) -> Memory:
         """Memory alone: what the search asks of most settings."""
-        found = self._memory.get(settings)
+        found = self._known.whole.get(settings)
         if found is None:
-            found = self._memory[settings] = self.cost.memory(settings)
+            found = self._known.whole[settings] = self.cost.memory(settings)
         return found
 
     def floor(self, settings: Settings) -> Memory:
         """Memory without compute buffers: cheap, never more than ``memory``."""
-        found = self._floor.get(settings)
+        found = self._known.floor.get(settings)
         if found is None:
-            found = self._floor[settings] = self.cost.memory(settings, compute=False)
+            found = self._known.floor[settings] = self.cost.memory(settings, compute=False)
         return found
 
     def candidate(self, settings: Settings, reserve: Reserve) -> Candidate:

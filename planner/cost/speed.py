@@ -79,12 +79,12 @@ class Costs:
 class SpeedModel:
     """Predicts speed for one model on one machine under one workload."""
 
-    def __init__(self, model: Model, machine: Machine, workload: Workload) -> None:
+    def __init__(self, model: Model, machine: Machine, workload: Workload, pools: Pools) -> None:
         self.workload = workload
         self.rates: Rates = rates.rates_of(machine, model.expert_slice_bytes)
         self._backends = {gpu.id: gpu.backend or Backend.CUDA for gpu in machine.gpus}
         self._layers = LayerTimes(model, machine.layers)
-        self._pools = Pools(model, machine)
+        self._pools = pools
         blocks = blocks_of(model)
         self._kinds = tuple(dict.fromkeys(blocks))
         self._kind_of = tuple(self._kinds.index(block) for block in blocks)
@@ -154,9 +154,9 @@ class SpeedModel:
             host_bytes += n * on_host
             costs.gpu += n * depth * rates.INDEXER_CELL_S if block.indexed and device != HOST else 0.0
             if device == HOST or not settings.kv_offload:
-                host_bytes += n * cells * _row(settings, block, quantised=1.0)
+                host_bytes += n * cells * _row_bytes(settings, block)
             else:
-                costs.gpu += n * cells * _row(settings, block, rates.QUANTISED_CACHE_COST) / self._vram(device)
+                costs.gpu += n * cells * _read_bytes(settings, block) / self._vram(device)
         heads = self._head_bytes + self._draft_bytes * (tokens - 1)
         if output == HOST:
             host_bytes += heads
@@ -245,12 +245,16 @@ class SpeedModel:
         return max(SPREAD[reading.source] for resource in heavy for _, reading in behind[resource])
 
 
-def _row(settings: Settings, block: Block, quantised: float) -> float:
-    """Bytes of a cell that a token reads; where a quantised one costs more than its bytes, as so many f16 bytes."""
+def _row_bytes(settings: Settings, block: Block) -> int:
+    """Bytes of a cell."""
     types = zip((settings.type_k, settings.type_v), block.kv_elements, strict=True)
-    if quantised == 1.0:
-        return float(sum(row_bytes(kind, n) for kind, n in types))
-    return float(sum(2 * n * quantised if is_quantised(kind) else row_bytes(kind, n) for kind, n in types))
+    return sum(row_bytes(kind, n) for kind, n in types)
+
+
+def _read_bytes(settings: Settings, block: Block) -> float:
+    """Bytes of a cell as a GPU reads it: a quantised one costs as much as so many f16 bytes."""
+    types = zip((settings.type_k, settings.type_v), block.kv_elements, strict=True)
+    return sum(2 * n * rates.QUANTISED_CACHE_COST if is_quantised(kind) else row_bytes(kind, n) for kind, n in types)
 
 
 def touched_share(used: float, tokens: float) -> float:
