@@ -82,6 +82,10 @@ def check(request: Request, flags: tuple[str, ...], tool: Tool) -> Plan:
 
     Raises as ``make_plan`` does, and OptionError for flags that cannot be read.
     """
+    from planner.facts.workload import Target
+
+    if request.workload.target is not Target.LLAMA_CPP:
+        raise OptionError("--target", expected="llama.cpp or a build", found=f"{request.workload.target}'s own flags")
     problem, parsed = _parsed(request, flags, tool)
     return _judged(request, problem, parsed)
 
@@ -202,7 +206,7 @@ def plan_to_start(request: Request) -> Plan:
     """
     from planner.verification.startable import check_plan, check_request
 
-    check_request(request.machine_file, request.workload.target_build)
+    check_request(request.machine_file, request.workload)
     plan = _saved_plan(request) if request.model.endswith(".json") else make_plan(request)
     check_plan(plan)
     return plan

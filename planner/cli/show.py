@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from planner.errors import OptionError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from emit.formats import Format
+    from planner.plans.plan import Plan
 
 PLAIN_WIDTH = 100
 """Columns where there is no terminal; a command line is never wrapped whatever the width."""
@@ -31,3 +38,34 @@ def as_text(view: RenderableType, *, terminal: bool, no_color: bool = False) -> 
     with console.capture() as capture:
         console.print(view, crop=False)
     return "".join(line.rstrip(" ") + "\n" for line in capture.get().splitlines())
+
+
+def as_form(plan: Plan, form: Format) -> str:
+    """A plan in a form that is not text. Raises as ``emit.formats.render`` does."""
+    from emit.formats import ELSEWHERE, Format, render
+
+    if form not in ELSEWHERE or "://" in plan.model.path:
+        return render(plan, form)
+    path = _linked(plan.model.shards) if form is Format.COMPOSE else str(Path(plan.model.path).absolute())
+    engine = plan.machine.engine
+    if engine is not None and engine.server is not None:
+        engine = replace(engine, server=str(Path(engine.server).absolute()))
+    return render(
+        replace(plan, model=replace(plan.model, path=path), machine=replace(plan.machine, engine=engine)), form
+    )
+
+
+def _linked(shards: tuple[str, ...]) -> str:
+    """The file behind links, as a container sees one folder only. Raises OptionError for shards of several folders."""
+    files = [Path(shard).resolve() for shard in shards]
+    if (
+        len(
+            {
+                (file.parent, file.name == Path(shard).name or len(shards) == 1)
+                for file, shard in zip(files, shards, strict=True)
+            }
+        )
+        > 1
+    ):
+        raise OptionError("--format compose", expected="the shards in one folder", found="links into others")
+    return str(files[0])
