@@ -12,7 +12,7 @@ from planner.cost.streaming import cache_mib
 from planner.errors import EngineError
 from planner.facts.workload import Target
 from planner.plans.plan import Candidate, Caution, Plan, Verdict
-from planner.plans.settings import LoadMode, Tool
+from planner.plans.settings import LoadMode, Settings, Tool
 
 PROGRAMS: Final = {Target.IK: Tool.SERVER.value, Target.BIGMOE: "bmoe-cli"}
 _TABLES: Final = {Target.IK: IK_FLAGS, Target.BIGMOE: BIGMOE_FLAGS}
@@ -43,15 +43,18 @@ def spelled(plan: Plan, candidate: Candidate) -> tuple[Spelled, ...]:
     Raises:
         EngineError: what the engine cannot do, with what goes without it.
     """
-    target, own = plan.workload.target, {}
-    if target is Target.BIGMOE:
-        own = _bigmoe(plan, candidate)
-    elif not candidate.settings.devices and candidate.settings.load_mode is LoadMode.NONE:
-        own = {"run_time_repack": True}
+    target = plan.workload.target
+    own = _bigmoe(plan, candidate) if target is Target.BIGMOE else _ik(candidate.settings)
     found = []
     for row in _TABLES[target]:
         found += [Spelled(row.setting, tokens, row.reason) for tokens in _tokens(row, plan, candidate, own)]
     return tuple(found)
+
+
+def _ik(settings: Settings) -> dict[str, object]:
+    """Repacking reads the weights into memory of its own, and no GPU copies from its layouts."""
+    repacks = settings.repack and not settings.devices and settings.load_mode is LoadMode.NONE
+    return {"run_time_repack": True} if repacks else {}
 
 
 def _bigmoe(plan: Plan, candidate: Candidate) -> dict[str, object]:

@@ -12,6 +12,7 @@ from planner.cli.guard import note, product
 from planner.cli.options import MeasureOptions, OutputOptions, PlanOptions
 from planner.cli.show import as_form, as_text
 from planner.errors import OptionError
+from planner.facts.workload import Target
 from planner.plans.settings import Tool
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def check(
     from planner import pipeline
 
     targets = out.targets()
+    if options.target in set(Target) - {Target.LLAMA_CPP}:
+        raise OptionError("--target", expected="llama.cpp or a build of it", found=f"flags of {options.target}")
     request = request_of(model, options, measuring, out, timed=measuring.asked, confirm=True)
     deliver(pipeline.check(request, tuple(flags or ()), tool), targets, out, options.inputs)
 

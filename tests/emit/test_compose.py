@@ -108,7 +108,7 @@ def test_a_container_has_a_loopback_of_its_own(server: str) -> None:
 
 
 def test_what_is_not_llama_cpp_or_not_text_is_refused_and_a_refusal_is_empty() -> None:
-    with pytest.raises(OptionError, match="--target llama.cpp"):
+    with pytest.raises(OptionError, match=r"--target llama\.cpp"):
         compose(make_plan(workload=Workload(target=Target.IK)))
     with pytest.raises(OptionError, match="udcff"):
         compose(make_plan(make_model(path="/a\udcff/x.gguf")))

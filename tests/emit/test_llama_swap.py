@@ -87,7 +87,7 @@ def test_bytes_that_are_no_text_are_refused() -> None:
 def test_another_engine_needs_a_server() -> None:
     plan = make_plan(workload=Workload(target=Target.IK))
     assert shlex.split(command(plan)) == list(argv.argv(plan))
-    with pytest.raises(OptionError, match="llama.cpp or ik_llama.cpp"):
+    with pytest.raises(OptionError, match=r"llama\.cpp or ik_llama\.cpp"):
         llama_swap(replace(plan, workload=Workload(target=Target.BIGMOE)))
 
 

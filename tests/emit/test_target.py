@@ -37,6 +37,7 @@ def test_ik_repacks_only_where_no_gpu_copies() -> None:
     cpu = {"devices": (), "n_gpu_layers": 0, "n_cpu_moe": 0}
     assert "-rtr" in argv.argv(plan_of(IK, **cpu))
     assert "-rtr" not in argv.argv(plan_of(IK, load_mode=LoadMode.MMAP, **cpu))
+    assert "-rtr" not in argv.argv(plan_of(IK, repack=False, **cpu))
     assert "-rtr" not in argv.argv(plan_of(IK))
 
 
@@ -90,7 +91,7 @@ def test_every_setting_of_another_engine_is_one_of_llama_cpp_or_its_own() -> Non
     own = {"run_time_repack", "moe_stream", "stream_cache_mib", "dense_weights", "cpu_only", "chatml", "session"}
     left = {"fit", "ctx_checkpoints"}
     known = {row.setting for row in FLAGS}
-    assert {row.setting for row in IK_FLAGS} - own == known - left
+    assert {row.setting for row in IK_FLAGS} - own == known - left - {"repack"}, "-rtr says it"
     bigmoe = {row.setting for row in BIGMOE_FLAGS} - own
     assert known - bigmoe == left | {"devices", "split_mode", "n_batch", "flash_attn", "cache_ram_mib", "host", "port"}
 
