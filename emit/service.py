@@ -24,8 +24,8 @@ def parts(path: str) -> tuple[str, str]:
 
 
 def name(plan: Plan) -> str:
-    """The model file's name as an id: letters, digits, ``.``, ``_`` and ``-``."""
-    stem = parts(plan.model.path)[1]
+    """The name under which the model was named, as an id: letters, digits, ``.``, ``_`` and ``-``."""
+    stem = parts(plan.model.shards[0])[1]
     stem = stem[:-5] if stem.lower().endswith(".gguf") else stem
     return re.sub(r"[^A-Za-z0-9._-]+", "-", _SHARD.sub("", stem))[:100].strip("-._") or "model"
 

@@ -18,6 +18,8 @@ PROGRAMS: Final = {Target.IK: Tool.SERVER.value, Target.BIGMOE: "bmoe-cli"}
 _TABLES: Final = {Target.IK: IK_FLAGS, Target.BIGMOE: BIGMOE_FLAGS}
 _STREAMED: Final = ("qwen2moe", "qwen3moe", "qwen35moe", "gemma4", "gpt-oss", "lfm2moe")
 """Architectures of BigMoeOnEdge's README (0004f3c8)."""
+_OWN: Final = ("run_time_repack", "moe_stream", "stream_cache_mib", "dense_weights", "cpu_only", "chatml", "session")
+"""Settings that llama.cpp does not have."""
 
 _CAUTIONS: Final = {
     Target.IK: (
@@ -58,7 +60,8 @@ def _ik(settings: Settings) -> dict[str, object]:
 
 
 def _bigmoe(plan: Plan, candidate: Candidate) -> dict[str, object]:
-    """Settings that only BigMoeOnEdge has: it streams where RAM does not hold the hot part of the model."""
+    """Settings that only BigMoeOnEdge has: it streams where RAM does not hold the hot part of the model. What is
+    streamed lies in RAM as in the file, so there is no repacked copy to turn off."""
     model, settings = plan.model, candidate.settings
     usual = flag_spell.default_devices(plan.machine, rpc=False)
     if settings.devices not in ((), usual):
@@ -76,12 +79,12 @@ def _bigmoe(plan: Plan, candidate: Candidate) -> dict[str, object]:
             advice="bmoe-cli --list-archs prints those of a build",
         )
     cache = cache_mib(model, plan.machine.ram, candidate.memory.host)
-    return own | {"moe_stream": True, "stream_cache_mib": cache, "dense_weights": "anon"}
+    return own | {"moe_stream": True, "stream_cache_mib": cache, "dense_weights": "anon", "repack": True}
 
 
 def _tokens(row: Flag, plan: Plan, candidate: Candidate, own: dict[str, object]) -> Iterator[tuple[str, ...]]:
     name, settings = row.setting, candidate.settings
-    if name in ("run_time_repack", "moe_stream", "stream_cache_mib", "dense_weights", "cpu_only", "chatml", "session"):
+    if name in own or name in _OWN:
         value = own.get(name)
     else:
         value = flag_spell.value_of(row, settings, plan.model, plan.machine)

@@ -41,31 +41,30 @@ def as_text(view: RenderableType, *, terminal: bool, no_color: bool = False) -> 
 
 
 def as_form(plan: Plan, form: Format) -> str:
-    """A plan in a form that is not text. Raises as ``emit.formats.render`` does."""
+    """A plan in a form that is not text; where another program reads it, with whole paths.
+
+    Raises as ``emit.formats.render`` does.
+    """
     from emit.formats import ELSEWHERE, Format, render
 
     if form not in ELSEWHERE or "://" in plan.model.path:
         return render(plan, form)
-    path = _linked(plan.model.shards) if form is Format.COMPOSE else str(Path(plan.model.path).absolute())
+    path = _behind_links(plan.model.shards) if form is Format.COMPOSE else Path(plan.model.path).absolute()
     engine = plan.machine.engine
-    if engine is not None and engine.server is not None:
+    if engine is not None and engine.server is not None and Path(engine.server).exists():
         engine = replace(engine, server=str(Path(engine.server).absolute()))
-    return render(
-        replace(plan, model=replace(plan.model, path=path), machine=replace(plan.machine, engine=engine)), form
-    )
+    machine = replace(plan.machine, engine=engine)
+    return render(replace(plan, model=replace(plan.model, path=str(path)), machine=machine), form)
 
 
-def _linked(shards: tuple[str, ...]) -> str:
-    """The file behind links, as a container sees one folder only. Raises OptionError for shards of several folders."""
+def _behind_links(shards: tuple[str, ...]) -> Path:
+    """The first file itself: a container sees one folder and no links out of it.
+
+    Raises:
+        OptionError: shards that are links into several folders, or to other names.
+    """
     files = [Path(shard).resolve() for shard in shards]
-    if (
-        len(
-            {
-                (file.parent, file.name == Path(shard).name or len(shards) == 1)
-                for file, shard in zip(files, shards, strict=True)
-            }
-        )
-        > 1
-    ):
-        raise OptionError("--format compose", expected="the shards in one folder", found="links into others")
-    return str(files[0])
+    moved = any(file.name != Path(shard).name for file, shard in zip(files, shards, strict=True))
+    if len({file.parent for file in files}) > 1 or (moved and len(files) > 1):
+        raise OptionError("--format compose", expected="all shards as files in one folder", found="links into others")
+    return files[0]

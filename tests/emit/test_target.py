@@ -115,6 +115,10 @@ def test_bigmoe_streams_where_it_does_not() -> None:
     words = argv.argv(paging)
     cache = (20 * 1024 * 96 // 100) - 64
     assert words[3:8] == ("--moe-stream", "--cache-mb", str(cache), "--dense-weights", "anon")
+    plain = replace(paging.chosen, settings=replace(paging.chosen.settings, repack=False))
+    assert argv.argv(replace(paging, chosen=plain)) == words
+    with pytest.raises(EngineError, match="-nr: expected on"):
+        argv.argv(replace(paging, chosen=replace(plain, verdict=Verdict.FITS)))
     with pytest.raises(EngineError, match="--list-archs"):
         argv.argv(replace(paging, model=make_model(arch="mystery")))
 
