@@ -70,8 +70,11 @@ def _command(plan: Plan, candidate: Candidate | None = None) -> str:
 
 
 def _flag(plan: Plan, item: Spelled) -> tuple[str, str, str]:
-    said = "; ".join(decision.headline for decision in plan.decisions if decision.setting == item.setting)
-    return item.flag, item.value, said or item.reason
+    decided = [decision for decision in plan.decisions if decision.setting == item.setting]
+    said = "; ".join(decision.headline for decision in decided) or item.reason
+    lossy = "" if all(decision.lossless for decision in decided) else " (lossy)"
+    guess = " (assumed)" if any(decision.confidence == "assumed" for decision in decided) else ""
+    return item.flag, item.value, said + lossy + guess
 
 
 def _decision(item: Decision) -> str:

@@ -12,6 +12,7 @@ from emit import argv, shell, wording
 from emit.html_page import html_page
 from emit.html_words import text
 from planner.facts.workload import Target, Workload
+from planner.plans.decision import Confidence
 from planner.plans.plan import Caution, Exchange, Lint, Plan
 from tests.builders import make_model
 from tests.emit.plans import NASTY, make_decision, make_plan, measured_machine, refused_plan
@@ -95,6 +96,12 @@ def test_it_holds_what_the_text_holds() -> None:
         assert part in page.text, part
     widths = [float(a["style"][6:-1]) for _, a in page.tags if a.get("style")]  # type: ignore[index]
     assert 198 < sum(widths) < 202, "a bar for the card and one for RAM, each full"
+
+
+def test_what_loses_or_guesses_is_marked_in_the_table() -> None:
+    doubtful = make_decision(lossless=False, confidence=Confidence.ASSUMED)
+    page = Page(html_page(make_plan(decisions=(doubtful,))))
+    assert f"{doubtful.headline} (lossy) (assumed)" in page.text
 
 
 def test_a_refusal_shows_what_would_fit() -> None:
