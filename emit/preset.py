@@ -49,5 +49,6 @@ def _entry(item: Spelled) -> tuple[str, str]:
         return key, "true" if positive else "false"
     value = item.value or "on"
     service.holds("preset", (value,), lambda char: char in ";#" or wording.is_unsafe(char))
-    service.holds("preset", (value[:1], value[-1:]), str.isspace)
+    if value != value.strip():
+        raise service.unfit("preset", f"blanks around '{wording.clean(value)}'")
     return key, value

@@ -40,12 +40,17 @@ def holds(form: str, tokens: Iterable[str], bad: Callable[[str], bool]) -> None:
     for token in tokens:
         odd = next((char for char in token if "\ud800" <= char <= "\udfff" or bad(char)), None)
         if odd is not None:
-            raise OptionError(
-                f"--format {form}",
-                expected="words that it can hold",
-                found=f"{wording.clean(odd)!r} in {wording.clean(token)}",
-                advice="a link to the file under another name will do",
-            )
+            raise unfit(form, f"'{wording.clean(odd)}' in '{wording.clean(token)}'")
+
+
+def unfit(form: str, found: str) -> OptionError:
+    """A value that a form cannot hold, and the way out."""
+    return OptionError(
+        f"--format {form}",
+        expected="a value that it can hold",
+        found=found,
+        advice="a link to the file under another name will do",
+    )
 
 
 def serving(form: str, plan: Plan, *targets: Target) -> None:
