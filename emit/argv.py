@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+from emit import target, wording
 from emit.dialect import caution, dialect_of
 from emit.flag_spell import Spelled, spelled
+from planner.facts.workload import Target
 from planner.plans.plan import Candidate, Caution, Plan
 from planner.plans.settings import Tool
 
 
 def program(plan: Plan) -> str:
-    """The engine's own llama-server if its path is known, else the bare name."""
+    """The engine's own llama-server if its path is known, else the bare name; of another engine its usual name."""
+    if plan.workload.target is not Target.LLAMA_CPP:
+        return target.PROGRAMS[plan.workload.target]
     engine = plan.machine.engine
     return engine.server if engine and engine.server else Tool.SERVER.value
 
 
-def flags(plan: Plan, candidate: Candidate | None = None) -> tuple[Spelled, ...]:
+def flags(plan: Plan, candidate: Candidate | None = None, *, build: int | None = None) -> tuple[Spelled, ...]:
     """Flags of a plan (or of another candidate of it) in the order they are printed.
 
+    Args:
+        build: spell for this llama.cpp, not for the plan's.
+
     Raises:
-        EngineError: this llama.cpp cannot do what the settings ask. Of a user's own flags such are left out.
+        EngineError: this engine cannot do what the settings ask. Of a user's own flags such are left out.
     """
-    settings = (candidate or plan.chosen).settings
-    build, own = plan.workload.target_build, plan.lint is not None
-    return spelled(settings, plan.model, plan.machine, build=build, lenient=own)
+    chosen = candidate or plan.chosen
+    if plan.workload.target is not Target.LLAMA_CPP:
+        return target.spelled(plan, chosen)
+    build, own = build or plan.workload.target_build, plan.lint is not None
+    return spelled(chosen.settings, plan.model, plan.machine, build=build, lenient=own)
 
 
 def argv(plan: Plan, candidate: Candidate | None = None) -> tuple[str, ...]:
@@ -32,6 +41,12 @@ def argv(plan: Plan, candidate: Candidate | None = None) -> tuple[str, ...]:
 
 def cautions(plan: Plan) -> tuple[Caution, ...]:
     """What the user should know: the plan's own cautions, then what is not known of the engine."""
-    engine = caution(dialect_of(plan.machine, plan.workload.target_build))
+    other = target.caution(plan.workload.target)
+    engine = other or caution(dialect_of(plan.machine, plan.workload.target_build))
     known = {item.code for item in plan.cautions}
     return plan.cautions + ((engine,) if engine and engine.code not in known else ())
+
+
+def remarks(plan: Plan) -> tuple[str, ...]:
+    """What stands as comments above a command: the headline and the cautions, a line each."""
+    return (wording.headline(plan), *(f"{item.code}: {wording.clean(item.message)}" for item in cautions(plan)))

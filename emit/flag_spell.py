@@ -85,7 +85,7 @@ def spelled(
     dialect = dialect_of(machine, build)
     result = []
     for flag in FLAGS:
-        value = _value(flag, settings, model, machine, explicit=flag.setting in explicit)
+        value = value_of(flag, settings, model, machine, explicit=flag.setting in explicit)
         if value is None:
             continue
         try:
@@ -149,7 +149,9 @@ def _is_url(path: str) -> bool:
     return path.lower().startswith(("https://", "http://"))
 
 
-def _value(flag: Flag, settings: Settings, model: Model, machine: Machine, *, explicit: bool) -> object | None:
+def value_of(
+    flag: Flag, settings: Settings, model: Model, machine: Machine, *, explicit: bool = False
+) -> object | None:
     """The value to print, or None to leave the flag out."""
     name = flag.setting
     if name in ("model", "model_url"):
@@ -183,25 +185,29 @@ def _tokens(
     if flag.setting == "n_ctx" and tool is Tool.BENCH:
         yield from _bench_sizes(int(str(value)), workload or Workload())
     elif flag.setting == "load_mode" and not dialect.has(flag, tool):
-        yield from _old_load_mode(LoadMode(str(value)), tool)
+        yield from old_load_mode(LoadMode(str(value)), tool)
     elif flag.setting == "flash_attn" and tool is not Tool.BENCH and dialect.build < FA_VALUE_SINCE:
         yield from _old_flash_attn(FlashAttn(str(value)), dialect)
     elif flag.setting == "n_cpu_moe" and not dialect.has(flag, tool):
+        override = _row("override_tensor")
+        if value and not dialect.has(override, tool):
+            raise unsupported(flag, dialect, tool)
         if value:
-            yield (spellings(_row("override_tensor"), tool)[0], f"{_first_blocks(int(str(value)))}=CPU")
+            yield (spellings(override, tool)[0], f"{first_blocks(int(str(value)))}=CPU")
     elif dialect.has(flag, tool):
-        yield _spelling(flag, value, tool)
+        yield spelling(flag, value, tool)
     elif value not in flag.neutral and flag.loss and not (flag.server_only and tool is not Tool.SERVER):
-        raise _unsupported(flag, dialect, tool)
+        raise unsupported(flag, dialect, tool)
 
 
-def _spelling(flag: Flag, value: object, tool: Tool) -> tuple[str, ...]:
-    name = spellings(flag, tool)[0]
+def spelling(flag: Flag, value: object, tool: Tool) -> tuple[str, ...]:
+    """A flag with its value, as the table has it."""
+    names = spellings(flag, tool)
     if flag.kind is not Kind.SWITCH:
-        return (name, _text(flag, value, tool))
+        return (names[0], _text(flag, value, tool))
     if tool is Tool.BENCH:
-        return (name, str(int(bool(value) != flag.bench_negative)))
-    return (name if value else flag.negative[0],)
+        return (names[0], str(int(bool(value) != flag.bench_negative)))
+    return tuple((names if value else flag.negative)[0].split(" "))
 
 
 def _text(flag: Flag, value: object, tool: Tool) -> str:
@@ -225,7 +231,8 @@ def _override(pattern: str, buffer: str, separator: str) -> str:
     return f"{pattern}={buffer}"
 
 
-def _first_blocks(n: int) -> str:
+def first_blocks(n: int) -> str:
+    """The pattern of the experts of the first ``n`` blocks."""
     return rf"blk\.({'|'.join(map(str, range(n)))}){EXPERTS_REGEX}"
 
 
@@ -241,7 +248,7 @@ def _bench_sizes(n_ctx: int, workload: Workload) -> Iterator[tuple[str, ...]]:
     yield ("-d", str(n_ctx - max(prompt, answer)))
 
 
-def _old_load_mode(mode: LoadMode, tool: Tool) -> Iterator[tuple[str, ...]]:
+def old_load_mode(mode: LoadMode, tool: Tool) -> Iterator[tuple[str, ...]]:
     """Before ``--load-mode`` (b10114): mapping is the default, locking and direct I/O are switches."""
     if tool is Tool.BENCH:
         if mode in (LoadMode.MLOCK, LoadMode.MMAP_MLOCK):
@@ -269,7 +276,8 @@ def _old_flash_attn(value: FlashAttn, dialect: Dialect) -> Iterator[tuple[str, .
         yield ("-fa",)
 
 
-def _unsupported(flag: Flag, dialect: Dialect, tool: Tool) -> EngineError:
+def unsupported(flag: Flag, dialect: Dialect, tool: Tool) -> EngineError:
+    """This llama.cpp lacks a flag: which build has it, and what goes without it."""
     where = f"{tool.value} b{dialect.build}"
     named = spellings(flag, tool)
     since = f" from b{flag.since} on" if flag.since and dialect.build < flag.since else ""

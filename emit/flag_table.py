@@ -1,4 +1,4 @@
-"""How llama.cpp spells each setting, by build and by tool: the one table.
+"""How llama.cpp spells each setting, by build and by tool, and other engines after it: the one table.
 
 Builds are upstream build numbers. Where no build is given the flag is older than every build that
 moeplan was checked against; sources are ``common/arg.cpp`` of b11434 and ``--help`` of b11549.
@@ -6,7 +6,7 @@ moeplan was checked against; sources are ``common/arg.cpp`` of b11434 and ``--he
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -20,6 +20,9 @@ FA_VALUE_SINCE: Final = 6325
 
 AUTO_SLOTS_SINCE: Final = 7079
 """First build seen to open four slots by itself (ggml-org/llama.cpp#16736, #17300)."""
+
+OVERRIDE_SINCE: Final = 5064
+"""First build seen with ``-ot`` (ggml-org/llama.cpp#12798); it came with #11397 a few days before."""
 
 _COMMON: Final = (Tool.SERVER, Tool.COMPLETION, Tool.FIT_PARAMS)
 _ALL: Final = (*_COMMON, Tool.BENCH)
@@ -107,10 +110,14 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("tensor_split", ("-ts", "--tensor-split"), Kind.FLOATS, env="LLAMA_ARG_TENSOR_SPLIT",
          bench=("-ts", "--tensor-split"),
          reason="by bytes after overrides; llama.cpp alone splits by free memory before them"),
-    Flag("override_tensor", ("-ot", "--override-tensor"), Kind.OVERRIDES, env="LLAMA_ARG_OVERRIDE_TENSOR",
-         bench=("-ot", "--override-tensor"), reason="first match wins, so it stands before --n-cpu-moe"),
+    Flag("override_tensor", ("-ot", "--override-tensor"), Kind.OVERRIDES, since=OVERRIDE_SINCE,
+         env="LLAMA_ARG_OVERRIDE_TENSOR", bench=("-ot", "--override-tensor"), neutral=((),),
+         loss="tensors stay with their layer; --pin n-cpu-moe=0 plans whole layers",
+         reason="first match wins, so it stands before --n-cpu-moe"),
     Flag("n_cpu_moe", ("--n-cpu-moe", "-ncmoe"), Kind.INT, since=6089, env="LLAMA_ARG_N_CPU_MOE",
-         bench=("-ncmoe", "--n-cpu-moe"), always=True, reason="experts of the first N blocks stay in host memory"),
+         bench=("-ncmoe", "--n-cpu-moe"), always=True, neutral=(0,),
+         loss="experts stay with their layer; --pin n-cpu-moe=0 plans whole layers",
+         reason="experts of the first N blocks stay in host memory"),
     Flag("moe_cache_mib", ("--moe-cache-mib",), Kind.INT, since=11505, env="LLAMA_ARG_MOE_CACHE_MIB",
          tools=_COMMON, neutral=(0,), loss="experts in host memory are never cached on the GPU",
          reason="GPU cache for experts of host blocks"),
@@ -172,6 +179,71 @@ READ_ONLY: Final[tuple[Flag, ...]] = (
     Flag("bench_depth", (), Kind.TEXT, tools=(Tool.BENCH,), bench=("-d", "--n-depth")),
 )  # fmt: skip
 """Flags that are read from a user's command line but never printed: others say the same."""
+
+PRESETS: Final = Flag("models_preset", ("--models-preset",), Kind.TEXT, since=7389, tools=_SERVER,
+                      loss="one model per server, started with its own command",
+                      reason="a server that starts models by name")  # fmt: skip
+"""Router mode; the first build seen with it (ggml-org/llama.cpp#18035)."""
+
+
+def _same(*settings: str) -> tuple[Flag, ...]:
+    """Rows that another engine spells as llama.cpp does, whatever its version."""
+    return tuple(replace(row, since=None) for row in FLAGS if row.setting in settings)
+
+
+def _none(setting: str, neutral: object, loss: str = "the sources name no flag for it") -> Flag:
+    """A setting that the engine gives one value only."""
+    return Flag(setting, (), Kind.TEXT, neutral=(neutral,), loss=loss)
+
+
+IK_FLAGS: Final[tuple[Flag, ...]] = (
+    *_same("model", "n_ctx", "n_parallel", "devices", "n_gpu_layers"),
+    Flag("split_mode", ("-sm",), Kind.CHOICE, always=True, choices=("none", "layer"),
+         loss="only whole layers are planned", reason="whole layers per device; its own default is none"),
+    *_same("tensor_split", "override_tensor"),
+    Flag("n_cpu_moe", (), Kind.INT, always=True, neutral=(0,), reason="experts of the first N blocks, by name"),
+    *_same("n_batch", "n_ubatch"),
+    Flag("type_k", ("-ctk",), Kind.CHOICE, always=True, choices=("f16", "bf16", "q8_0"),
+         loss="others need a build with GGML_IQK_FA_ALL_QUANTS", reason="type of the K cache"),
+    Flag("type_v", ("-ctv",), Kind.CHOICE, always=True, choices=("f16", "bf16", "q8_0"),
+         loss="others need a build with GGML_IQK_FA_ALL_QUANTS", reason="type of the V cache"),
+    *_same("flash_attn"),
+    Flag("load_mode", (), Kind.CHOICE, always=True, choices=("none", "mmap", "mlock", "mmap+mlock"),
+         loss="its documents name no direct I/O", reason="how the weights get into memory"),
+    Flag("run_time_repack", ("-rtr",), Kind.SWITCH, reason="its own layouts for the CPU; no GPU copies from them"),
+    *_same("threads", "threads_batch"),
+    Flag("op_offload", (), Kind.SWITCH, negative=("-op -1,0",), reason="host experts are computed where they are"),
+    Flag("kv_offload", (), Kind.SWITCH, negative=("-nkvo",), reason="the whole KV cache stays in RAM"),
+    *_same("cache_ram_mib", "host", "port"),
+    _none("model_url", None, "the model must be downloaded first"), _none("moe_cache_mib", 0), _none("rpc", ()),
+    _none("kv_unified", False), _none("swa_full", False), _none("no_host", False), _none("spec_type", None),
+)  # fmt: skip
+"""ikawrakow/ik_llama.cpp docs/parameters.md (01544b4b). Left at its defaults: ``-mla 3``, ``-amb 0``, fused MoE on,
+``--fit`` off (ikawrakow/ik_llama.cpp#1501). ``--n-cpu-moe`` keeps the first blocks there by that page and the last ones
+by its users, so blocks are named instead."""
+
+BIGMOE_FLAGS: Final[tuple[Flag, ...]] = (
+    *_same("model"),
+    Flag("moe_stream", ("--moe-stream",), Kind.SWITCH, reason="RAM does not hold the model: experts are read as used"),
+    Flag("stream_cache_mib", ("--cache-mb",), Kind.INT, reason="expert cache in the RAM that the rest leaves, MiB"),
+    Flag("dense_weights", ("--dense-weights",), Kind.CHOICE, reason="all but the experts stays in memory of its own"),
+    *_same("n_ctx", "threads"),
+    Flag("threads_batch", ("--threads-batch",), Kind.INT, reason="CPU threads in prefill"),
+    Flag("n_ubatch", ("--ubatch",), Kind.INT, always=True, reason="tokens computed at once in prefill"),
+    Flag("cpu_only", ("--devices",), Kind.CHOICE, reason="no device takes part"),
+    Flag("n_gpu_layers", ("--gpu-layers",), Kind.INT, always=True, reason="counted from the end"),
+    Flag("n_cpu_moe", ("--tensor-overrides",), Kind.INT, neutral=(0,), reason="experts that stay on the host"),
+    Flag("chatml", ("--chatml",), Kind.SWITCH, reason="prompts in the model's own chat template"),
+    Flag("session", ("--session",), Kind.SWITCH, reason="requests come on stdin; the model stays loaded"),
+    Flag("load_mode", (), Kind.CHOICE, choices=("none", "mmap"), loss="it locks no memory"),
+    _none("model_url", None, "the model must be downloaded first"), _none("n_parallel", 1, "it answers one at a time"),
+    _none("type_k", "f16"), _none("type_v", "f16"), _none("override_tensor", ()), _none("moe_cache_mib", 0),
+    _none("tensor_split", (), "it plans no split between devices"), _none("op_offload", True), _none("repack", True),
+    _none("kv_offload", True), _none("kv_unified", False), _none("swa_full", False), _none("no_host", False),
+    _none("spec_type", None), _none("rpc", ()),
+)  # fmt: skip
+"""Helldez/BigMoeOnEdge core/src/params.cpp (06e225fd), docs/serve.md. Left at its defaults: read lanes, overlap, direct
+I/O, batch."""
 
 
 def spellings(flag: Flag, tool: Tool) -> tuple[str, ...]:

@@ -35,11 +35,6 @@ class SavedPlan:
     refused: bool
 
 
-def decisions_from(text: str, origin: str) -> tuple[Decision, ...]:
-    """Decisions of a plan's JSON. Raises as ``plan_from`` does."""
-    return plan_from(text, origin).decisions
-
-
 def plan_from(text: str, origin: str) -> SavedPlan:
     """A plan's JSON.
 

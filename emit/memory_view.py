@@ -21,9 +21,14 @@ def table(memory: Memory, oracle: Oracle | None = None) -> RenderableType:
     total (RAM: available) - used before - predicted = stays free. What devices without memory of their own take
     is taken from RAM, too; where RAM ends before their limit, what stays free of it is what they have.
     """
-    columns = [*(_device(device) for device in memory.devices), _host(memory.host)]
-    groups = [columns[i : i + _PER_TABLE] for i in range(0, len(columns), _PER_TABLE)]
+    all_columns = columns(memory)
+    groups = [all_columns[i : i + _PER_TABLE] for i in range(0, len(all_columns), _PER_TABLE)]
     return Group(*(_table(group) for group in groups), *((Text(confirmation(oracle)),) if oracle else ()))
+
+
+def columns(memory: Memory) -> list[tuple[str, dict[str, str]]]:
+    """Device or ``RAM``, and its cells in MiB by the name of their row in ``ROWS``."""
+    return [*(_device(device) for device in memory.devices), _host(memory.host)]
 
 
 def confirmation(oracle: Oracle) -> str:
@@ -36,7 +41,7 @@ def confirmation(oracle: Oracle) -> str:
     return f"not confirmed: {wording.clean(oracle.reason)}"
 
 
-_ROWS = (
+ROWS = (
     "total or available",
     "used before",
     "model",
@@ -52,13 +57,13 @@ _ROWS = (
 )
 
 
-def _table(columns: list[tuple[str, dict[str, str]]]) -> Table:
+def _table(group: list[tuple[str, dict[str, str]]]) -> Table:
     result = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     result.add_column("MiB", no_wrap=True)
-    for name, _ in columns:
+    for name, _ in group:
         result.add_column(Text(wording.clean(name)), justify="right", no_wrap=True)
-    for row in _ROWS:
-        cells = [values.get(row, "") for _, values in columns]
+    for row in ROWS:
+        cells = [values.get(row, "") for _, values in group]
         if any(cells):
             style = "bold" if row in ("predicted", "stays free") else ""
             result.add_row(Text(row), *map(Text, cells), style=style)

@@ -14,16 +14,19 @@ from typing import Final
 from emit import argv, wording
 from emit.flag_spell import Spelled
 from emit.flag_table import FLAGS, READ_ONLY, Flag, Kind
+from planner.errors import OptionError
+from planner.facts.workload import Target
 from planner.plans.plan import Plan
 
 _BARE_PS: Final = re.compile(r"--?[A-Za-z][A-Za-z0-9-]*|[A-Za-z][A-Za-z0-9_]*|[0-9]+")
 _PS_QUOTES: Final = re.compile("(['\u2018\u2019\u201a\u201b])")
-_ROWS: Final[dict[str, tuple[Flag, bool]]] = {
+ROWS: Final[dict[str, tuple[Flag, bool]]] = {
     name: (row, positive)
     for row in (*FLAGS, *READ_ONLY)
     for positive, names in ((True, row.names), (False, row.negative))
     for name in names
 }
+"""Spelling of llama.cpp → its row, and whether it says True."""
 
 
 def sh(plan: Plan) -> str:
@@ -49,6 +52,8 @@ def env(plan: Plan) -> str:
 
     Values are quoted for sh (``set -a; . FILE``) and only where they need it.
     """
+    if plan.workload.target is not Target.LLAMA_CPP:
+        raise OptionError("--format env", expected="--target llama.cpp, which reads them", found=plan.workload.target)
     lines, rest = variables(argv.flags(plan))
     program = wording.clean(" ".join(map(quote_sh, (argv.program(plan), *rest))))
     note = f"# No variable exists for some flags. Start: {program}\n" if rest else f"# Start: {program}\n"
@@ -61,7 +66,7 @@ def variables(flags: Iterable[Spelled]) -> tuple[tuple[tuple[str, str], ...], tu
     pairs: list[tuple[str, str]] = []
     rest: list[str] = []
     for item in flags:
-        row, positive = _ROWS[item.flag]
+        row, positive = ROWS[item.flag]
         if not row.env:
             rest += item.tokens
         elif row.kind is Kind.SWITCH:
@@ -99,5 +104,4 @@ def quote_ps(token: str, *, always: bool = False) -> str:
 
 
 def _comments(plan: Plan, first: str) -> str:
-    lines = [wording.headline(plan), *(f"{item.code}: {wording.clean(item.message)}" for item in argv.cautions(plan))]
-    return first + "".join(f"# {line}\n" for line in lines)
+    return first + "".join(f"# {line}\n" for line in argv.remarks(plan))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from planner.errors import OptionError
+from planner.facts.workload import Target
 
 if TYPE_CHECKING:
     from planner.facts.machine import Machine
@@ -16,8 +17,15 @@ def named(workload: Workload, machine: Machine) -> Workload:
     """The workload with every pinned flag under the name of its setting.
 
     Raises:
-        OptionError: a budget for a device that is not there.
+        OptionError: a budget for a device that is not there, or an engine that no command starts.
     """
+    if workload.target is Target.WORKING_SET:
+        raise OptionError(
+            "--target working-set",
+            expected="an engine whose flags are documented",
+            found="a fork that takes its experts as llama_model_params.hybrid_expert_cache_plan and has no server flag",
+            advice="moeplan inspect MODEL --routing FILE --pool SIZE -o plan.csv writes the file that it loads",
+        )
     known = {gpu.id for gpu in machine.gpus}
     for device, _ in workload.vram_bytes:
         if device and device not in known:

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
 from planner.errors import EngineError
+from planner.facts.workload import Target
 from planner.plans.oracle import Ask, Confirmation, Oracle
 
 if TYPE_CHECKING:
@@ -94,6 +95,8 @@ def _program(host: Host, plan: Plan) -> Outcome[Program]:
     engine, target = plan.machine.engine, plan.workload.target_build
     if engine is None:
         return Absent("no llama.cpp was found")
+    if plan.workload.target is not Target.LLAMA_CPP:
+        return Absent(f"the flags are for {plan.workload.target.value}")
     if target not in (None, engine.build):
         return Absent(f"the flags are for b{target}, not for the engine that was found")
     if "://" in plan.model.path:

@@ -17,12 +17,14 @@ from planner.request import Request as Request
 from planner.routing.known import routed as routed
 
 if TYPE_CHECKING:
+    from emit.flag_table import Flag
     from emit.flags import ParsedFlags
+    from emit.json_read import SavedPlan
     from planner.demo import DemoModel
     from planner.facts.machine import Machine
     from planner.facts.model import Model
     from planner.facts.routing import PoolSet, Routing
-    from planner.plans.decision import Decision, RuleDoc
+    from planner.plans.decision import RuleDoc
     from planner.plans.plan import Plan
     from planner.plans.rule import Problem
     from planner.plans.settings import Tool
@@ -157,30 +159,33 @@ def machine_json(machine: Machine) -> str:
     return dump(machine)
 
 
-def manuals(topic: str) -> tuple[RuleDoc, ...]:
-    """The manuals of a rule, of a setting, or of a flag in any spelling; every one for the empty topic.
+def manuals(topic: str) -> tuple[tuple[RuleDoc, ...], Flag | None]:
+    """The manuals of a rule, of a setting, or of a flag in any spelling, every one for the empty topic; and the flag
+    itself where no rule decides it.
 
     Raises:
         OptionError: nothing of that name.
     """
+    from emit.flag_page import flag_named
     from planner.limits import setting_named
     from policies import RULES
 
     docs = tuple(rule.doc for rule in RULES)
     setting = setting_named(topic)
     found = tuple(doc for doc in docs if not topic or doc.id == topic or setting in doc.settings)
-    if not found:
+    flag = None if found else flag_named(topic) or flag_named(setting)
+    if not found and flag is None:
         known = ", ".join(doc.id for doc in docs)
-        raise OptionError(topic, expected=f"a rule ({known}) or a flag that one of them decides", found="neither")
-    return found
+        raise OptionError(topic, expected=f"a rule ({known}) or a flag", found="neither")
+    return found, flag
 
 
-def decisions_in(path: str) -> tuple[Decision, ...]:
-    """The decisions of a plan written with ``--json``. Raises PlanFileError."""
-    from emit.json_read import decisions_from
+def saved_plan(path: str) -> SavedPlan:
+    """A plan written with ``--json``. Raises PlanFileError."""
+    from emit.json_read import plan_from
     from planner.files import text_of
 
-    return decisions_from(text_of(path, PlanFileError), path)
+    return plan_from(text_of(path, PlanFileError), path)
 
 
 def write_demo(folder: str) -> DemoModel:
@@ -202,19 +207,17 @@ def plan_to_start(request: Request) -> Plan:
     """
     from planner.verification.startable import check_plan, check_request
 
-    check_request(request.machine_file, request.workload.target_build)
+    check_request(request.machine_file, request.workload)
     plan = _saved_plan(request) if request.model.endswith(".json") else make_plan(request)
     check_plan(plan)
     return plan
 
 
 def _saved_plan(request: Request) -> Plan:
-    from emit.json_read import plan_from
-    from planner.files import text_of
     from planner.plans.settings import Tool
     from planner.verification.startable import check_command
 
-    saved = plan_from(text_of(request.model, PlanFileError), request.model)
+    saved = saved_plan(request.model)
     if inspect(saved.model).fingerprint != saved.fingerprint:
         raise PlanFileError(request.model, expected="a plan of this model", found=f"{saved.model} has changed")
     pins = request.workload.pins

@@ -30,7 +30,7 @@ DOC = RuleDoc(
             "one 16 GB card, 177 B MoE",
         ),
     ),
-    abstains="No GPU: -ngl 0.",
+    abstains="Never: without a GPU it is -ngl 0.",
     references=("src/llama-model.cpp (b11312): layers to devices", "ggml-org/llama.cpp#15136, #15263"),
 )
 
@@ -46,7 +46,12 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     """The number of layers, and the split over several devices."""
     settings, model = chosen.settings, problem.model
     if not settings.devices:
-        return ()
+        found = len(problem.machine.gpus)
+        headline = (
+            "no GPU takes part: the CPU computes all layers" if found else "no GPU was found: the CPU computes all"
+        )
+        seen = Evidence("GPUs found", found, "devices", Source.REPORTED)
+        return (Decision("dense-part", "n_gpu_layers", 0, headline, Confidence.DERIVED, (seen,)),)
     dense = sum(tensor.n_bytes for tensor in model.tensors if tensor.role not in NOT_DENSE)
     evidence = (
         Evidence("blocks", model.n_layer, "blocks", Source.REPORTED),

@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner import units
-from planner.facts.machine import Overflow
+from planner.cost.host import margin_bytes
 from planner.facts.reading import Source
 from planner.plans.compare import versus
 from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
 from planner.plans.plan import Candidate
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
 from planner.plans.settings import LoadMode
-
-MARGIN = {Overflow.SWAP: 0.04, Overflow.COMPRESS: 0.10, Overflow.KILL: 0.20, Overflow.NONE: 0.20}
-UNKNOWN_MARGIN = 0.15
-LEAST_BYTES = 256 * units.MIB
 
 DOC = RuleDoc(
     id="load-mode",
@@ -45,12 +41,6 @@ DOC = RuleDoc(
     abstains="Never: a load mode is always printed, because auto differs by build.",
     references=("ggml/src/ggml-cuda/ggml-cuda.cu (b11312): pinning that fails turns pageable silently",),
 )
-
-
-def margin_bytes(available: int, overflow: Overflow | None) -> int:
-    """RAM to leave beside what cannot be evicted."""
-    share = UNKNOWN_MARGIN if overflow is None else MARGIN[overflow]
-    return max(int(available * share), LEAST_BYTES)
 
 
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:

@@ -55,7 +55,7 @@ def make_model(
         n_expert=8, n_expert_used=2, n_ff_exp=128, layers=layers, tensors=tensors,
         file_bytes=sum(t.n_bytes for t in tensors), fingerprint="0" * 16, shards=("model.gguf",),
     )  # fmt: skip
-    return replace(base, **changes)
+    return replace(base, **{"shards": (changes.get("path", base.path),)} | changes)
 
 
 def make_gpu(gpu_id: str = "CUDA0", **changes: Any) -> Gpu:

@@ -15,10 +15,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from planner.demo import DemoModel, dense, write
 from planner.facts.machine import Machine
+
+hypothesis.settings.register_profile("any machine", deadline=None)
+hypothesis.settings.load_profile("any machine")
 
 ROOT = Path(__file__).parents[1]
 MACHINES = ROOT / "tests" / "probes" / "machines"

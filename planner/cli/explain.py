@@ -22,14 +22,17 @@ def explain(
     """Print the manual of a rule, or why a plan chose a flag."""
     from planner import pipeline
 
-    docs = pipeline.manuals(topic)
+    docs, flag = pipeline.manuals(topic)
     if not topic and plan is None:
         width = max(len(doc.id) for doc in docs)
         product("".join(f"{doc.id:{width}}  {doc.title}\n" for doc in docs))
         return
     from rich.console import Group
 
+    from emit.flag_page import flag_view
     from emit.rule_page import rule_view
 
-    decided = None if plan is None else pipeline.decisions_in(plan)
-    product(as_text(Group(*(rule_view(doc, decided) for doc in docs)), terminal=True, no_color=no_color))
+    saved = None if plan is None else pipeline.saved_plan(plan)
+    views = [rule_view(doc, saved.decisions if saved else None) for doc in docs]
+    views += [flag_view(flag, saved.argv if saved else None)] if flag is not None else []
+    product(as_text(Group(*views), terminal=True, no_color=no_color))

@@ -10,7 +10,7 @@ import typer
 
 from planner import units
 from planner.errors import OptionError
-from planner.facts.workload import Goal, Workload
+from planner.facts.workload import Goal, Target, Workload
 
 if TYPE_CHECKING:
     from emit.formats import Format
@@ -28,6 +28,8 @@ ROUTING = typer.Option(metavar="FILE", help="Which experts the model uses: an im
 
 
 MOST_TOKENS = 1 << 30
+
+FORMS = "text|json|sh|ps1|env|preset|llama-swap|compose|systemd|html: form of the plan; repeatable. Default: text."
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,12 @@ class PlanOptions:
     ] = None
     machine: Annotated[str | None, typer.Option(metavar="FILE", help="A recorded machine; nothing is measured.")] = None
     llama: Annotated[str | None, LLAMA] = None
-    target: Annotated[str, typer.Option(metavar="llama.cpp|bNNNNN", help="The build to write flags for.")] = "llama.cpp"
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="llama.cpp|bNNNNN|ik_llama.cpp|bigmoe|working-set", help="The engine or build to write flags for."
+        ),
+    ] = "llama.cpp"
     rpc: Annotated[str | None, RPC] = None
     routing: Annotated[str | None, ROUTING] = None
     no_oracle: Annotated[
@@ -79,6 +86,7 @@ class PlanOptions:
         Raises:
             OptionError: a size, KV pair, pin or target that is none.
         """
+        target, build = _parsed("--target", _target, self.target)
         return Workload(
             n_ctx=self.ctx,
             n_parallel=self.parallel,
@@ -90,7 +98,8 @@ class PlanOptions:
             vram_bytes=tuple(_parsed("--vram", _device_size, text) for text in self.vram or ()),
             ram_bytes=_size("--ram", self.ram),
             pins=tuple(_parsed("--pin", _pin, text) for text in self.pin or ()),
-            target_build=_parsed("--target", _target, self.target),
+            target=target,
+            target_build=build,
             rpc=servers(self.rpc),
         )
 
@@ -126,7 +135,7 @@ class OutputOptions:
 
     format: Annotated[
         list[str] | None,
-        typer.Option("--format", metavar="text|json|sh|ps1|env", help="Form of the plan; repeatable. Default: text."),
+        typer.Option("--format", metavar="FORM", help=FORMS),
     ] = None
     output: Annotated[
         list[str] | None,
@@ -204,9 +213,9 @@ def _pin(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _target(text: str) -> int | None:
+def _target(text: str) -> tuple[Target, int | None]:
     if text.startswith("b") and text[1:].isdecimal() and 0 < int(text[1:]) < 1 << 31:
-        return int(text[1:])
-    if text != "llama.cpp":
-        raise ValueError(f"expected llama.cpp or a build such as b11549, found {text!r}")
-    return None
+        return Target.LLAMA_CPP, int(text[1:])
+    if text not in set(Target):
+        raise ValueError(f"expected {', '.join(Target)} or a build such as b11549, found {text!r}")
+    return Target(text), None

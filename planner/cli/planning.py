@@ -10,8 +10,9 @@ import typer
 
 from planner.cli.guard import note, product
 from planner.cli.options import MeasureOptions, OutputOptions, PlanOptions
-from planner.cli.show import as_text
+from planner.cli.show import as_form, as_text
 from planner.errors import OptionError
+from planner.facts.workload import Target
 from planner.plans.settings import Tool
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ def check(
     from planner import pipeline
 
     targets = out.targets()
+    if options.target in set(Target) - {Target.LLAMA_CPP}:
+        raise OptionError("--target", expected="llama.cpp or a build of it", found=f"flags of {options.target}")
     request = request_of(model, options, measuring, out, timed=measuring.asked, confirm=True)
     deliver(pipeline.check(request, tuple(flags or ()), tool), targets, out, options.inputs)
 
@@ -103,7 +106,7 @@ def write_forms(
     out: OutputOptions,
     keep: tuple[str | None, ...],
 ) -> None:
-    """Write every form to its file or to stdout.
+    """Write every form to its file or to stdout; nothing where one of them cannot be made.
 
     Args:
         rendered: the text of a form, for a terminal or for a file.
@@ -111,20 +114,21 @@ def write_forms(
     """
     from planner.files import write_file
 
-    for form, path in targets:
+    texts = [rendered(form, path == "-") for form, path in targets]
+    for (form, path), text in zip(targets, texts, strict=True):
         if path == "-":
-            product(rendered(form, True))
+            product(text)
             continue
-        write_file(path, rendered(form, False), keep)
+        write_file(path, text, keep)
         if not out.quiet:
             note(f"{form}: written to {path}")
 
 
 def _rendered(plan: Plan, out: OutputOptions, form: Format, terminal: bool) -> str:
-    from emit.formats import Format, render
+    from emit.formats import Format
 
     if form is not Format.TEXT:
-        return render(plan, form)
+        return as_form(plan, form)
     from emit.text import check_view, plan_view
 
     view = plan_view if plan.lint is None else check_view

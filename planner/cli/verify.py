@@ -12,7 +12,7 @@ import typer
 from planner.cli.guard import complain, note, piece, product
 from planner.cli.options import MeasureOptions, OutputOptions, PlanOptions
 from planner.cli.planning import deliver, request_of, write_forms
-from planner.cli.show import as_text
+from planner.cli.show import as_form, as_text
 from planner.errors import Ended, OptionError
 
 if TYPE_CHECKING:
@@ -160,14 +160,14 @@ def _deliver(
 
 def _rendered(found: Verification, out: OutputOptions, form: Format, terminal: bool) -> str:
     """The verification as text or JSON; every other form is that of the plan that was kept."""
-    from emit.formats import Format, render
+    from emit.formats import Format
 
     if form is Format.JSON:
         from emit.json_v1 import verified_json
 
         return verified_json(found)
     if form is not Format.TEXT:
-        return render(found.plan, form)
+        return as_form(found.plan, form)
     from emit.verified_view import verification_view
 
     return as_text(verification_view(found, why=out.why), terminal=terminal, no_color=out.no_color)

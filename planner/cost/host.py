@@ -7,14 +7,25 @@ from typing import Final
 
 from planner.cost.tape import HOST
 from planner.cost.weights import Placed
-from planner.facts.machine import Backend, Gpu
+from planner.facts.machine import Backend, Gpu, Overflow
 from planner.facts.reading import Source
 from planner.plans.memory import Term, total
 from planner.plans.settings import LoadMode, Settings
-from planner.units import count
+from planner.units import MIB, count
 
 _PINNING: Final = (Backend.CUDA, Backend.ROCM, Backend.SYCL, Backend.VULKAN)
 """Backends with a pinned host buffer type (``ggml_backend_dev_host_buffer_type``, b11434)."""
+
+_MARGIN: Final = {Overflow.SWAP: 0.04, Overflow.COMPRESS: 0.10, Overflow.KILL: 0.20, Overflow.NONE: 0.20}
+_UNKNOWN_MARGIN: Final = 0.15
+_LEAST_BYTES: Final = 256 * MIB
+"""Helldez/BigMoeOnEdge, policy defaults."""
+
+
+def margin_bytes(available: int, overflow: Overflow | None) -> int:
+    """RAM to leave beside what cannot be evicted."""
+    share = _UNKNOWN_MARGIN if overflow is None else _MARGIN[overflow]
+    return max(int(available * share), _LEAST_BYTES)
 
 
 def maps_file(settings: Settings) -> bool:

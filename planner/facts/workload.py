@@ -14,6 +14,15 @@ class Goal(StrEnum):
     PREFILL = "prefill"
 
 
+class Target(StrEnum):
+    """The engine that the flags are for."""
+
+    LLAMA_CPP = "llama.cpp"
+    IK = "ik_llama.cpp"
+    BIGMOE = "bigmoe"
+    WORKING_SET = "working-set"
+
+
 @dataclass(frozen=True, slots=True)
 class Workload:
     """One turn, and the user's limits.
@@ -25,6 +34,7 @@ class Workload:
         vram_bytes: budget overrides by device id (``""`` means every device).
         ram_bytes: RAM budget override.
         pins: ``(setting, value)`` the planner may not change; settings are fields of ``Settings``.
+        target: the engine to write flags for.
         target_build: plan for this llama.cpp build instead of the detected one.
         rpc: servers of remote devices, ``host:port``.
     """
@@ -39,5 +49,6 @@ class Workload:
     vram_bytes: tuple[tuple[str, int], ...] = ()
     ram_bytes: int | None = None
     pins: tuple[tuple[str, str], ...] = ()
+    target: Target = Target.LLAMA_CPP
     target_build: int | None = None
     rpc: tuple[str, ...] = ()

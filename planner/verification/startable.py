@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from planner.errors import EngineError, OptionError, PlanFileError
+from planner.facts.workload import Target, Workload
 from planner.verification.first import LEAST_SLOT, slot_tokens
 
 if TYPE_CHECKING:
@@ -13,12 +14,12 @@ if TYPE_CHECKING:
     from planner.plans.plan import Plan
 
 
-def check_request(machine_file: str | None, target_build: int | None) -> None:
+def check_request(machine_file: str | None, workload: Workload) -> None:
     """Raises OptionError for what nothing can be started with."""
     if machine_file is not None:
         raise OptionError("--machine", expected="this machine", found="a recorded one: nothing can be started on it")
-    if target_build is not None:
-        raise OptionError("--target", expected="the llama.cpp that is here", found="flags for another build")
+    if workload.target_build is not None or workload.target is not Target.LLAMA_CPP:
+        raise OptionError("--target", expected="the llama.cpp that is here", found="flags for another engine or build")
 
 
 def check_plan(plan: Plan) -> None:

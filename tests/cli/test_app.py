@@ -52,7 +52,7 @@ def test_version(run: Run) -> None:
         (("plan", "m.gguf", "--vram", "CUDA0=lots"), "expected a size such as 12GiB"),
         (("plan", "m.gguf", "--kv", "f16:"), "expected auto, a type such as q8_0, or K:V"),
         (("plan", "m.gguf", "--pin", "ub"), "expected FLAG=VALUE"),
-        (("plan", "m.gguf", "--target", "b-1"), "expected llama.cpp or a build such as b11549"),
+        (("plan", "m.gguf", "--target", "b-1"), "working-set or a build such as b11549"),
         (("plan", "m.gguf", "--goal", "fame"), "--goal"),
         (("plan", "m.gguf", "--format", "xml"), "--format"),
         (("plan", "m.gguf", "--format", "text", "--json", "-o", "x"), "expected one per --format (2)"),

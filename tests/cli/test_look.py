@@ -65,7 +65,7 @@ def test_explain(run: Run, topic: str) -> None:
         assert f"\n{heading}\n" in done.stdout
 
 
-@pytest.mark.parametrize("topic", ["hedroom", "--mlock-everything", "-m"])
+@pytest.mark.parametrize("topic", ["hedroom", "--mlock-everything", "-"])
 def test_explain_knows_no_such_topic(run: Run, topic: str) -> None:
     done = run("explain", topic)
     assert (done.returncode, done.stdout) == (2, "")
@@ -81,6 +81,30 @@ def test_explain_a_plan(run: Run, random_demo: DemoModel, machine_file: Named) -
     said = next(item for item in plan["decisions"] if item["setting"] == "n_ubatch")
     assert "In this plan" in done.stdout
     assert said["headline"] in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("topic", "says"),
+    [
+        ("-m", "the file that was planned for"),
+        ("-fit", "gives up beside it"),
+        ("--host", "only this computer may connect"),
+        ("port", "9931 at b11521"),
+        ("--no-mmap", "until"),
+        ("--models-preset", "b7389"),
+    ],
+)
+def test_explain_a_flag_that_no_rule_decides(run: Run, topic: str, says: str) -> None:
+    done = run("explain", topic)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert says in " ".join(done.stdout.split()) and "no rule decides it" in done.stdout
+
+
+def test_explain_what_a_plan_says_of_such_a_flag(run: Run, random_demo: DemoModel, machine_file: Named) -> None:
+    run("--fit", random_demo.path, "--machine", machine_file("laptop-cpu"), "--json", "-o", "plan.json")
+    assert "\n--port 8080\n" in run("explain", "--port", "--plan", "plan.json").stdout
+    assert "not in the command" in run("explain", "--rpc", "--plan", "plan.json").stdout
+    assert "no GPU was found" in run("explain", "-ngl", "--plan", "plan.json").stdout
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"schema": "moeplan.plan/1"}'])

@@ -93,7 +93,18 @@ def test_a_refusal_exits_1_with_reasons(run: Run, random_demo: DemoModel, small:
 
 
 @pytest.mark.parametrize(
-    ("form", "begins"), [("json", "{"), ("sh", "#!/bin/sh\n"), ("ps1", "# Fits"), ("env", "# Fits"), ("text", "Fits")]
+    ("form", "begins"),
+    [
+        ("json", "{"),
+        ("sh", "#!/bin/sh\n"),
+        ("ps1", "# Fits"),
+        ("env", "# Fits"),
+        ("text", "Fits"),
+        ("preset", "# Fits"),
+        ("llama-swap", "# Fits"),
+        ("compose", "# Fits"),
+        ("html", "<!DOCTYPE html>"),
+    ],
 )
 def test_formats(run: Run, random_demo: DemoModel, desktop: Path, form: str, begins: str, tmp_path: Path) -> None:
     shown = run("--fit", random_demo.path, "--machine", desktop, "--format", form)
@@ -102,6 +113,53 @@ def test_formats(run: Run, random_demo: DemoModel, desktop: Path, form: str, beg
     written = run("--fit", random_demo.path, "--machine", desktop, "--format", form, "-o", "out")
     assert (written.returncode, written.stdout, written.stderr) == (0, "", f"{form}: written to out\n")
     assert (tmp_path / "out").read_text() == shown.stdout
+
+
+def test_forms_that_run_elsewhere_hold_whole_paths(run: Run, random_demo: DemoModel, tmp_path: Path) -> None:
+    """The name that was given stays the service's; a container gets the file behind a link."""
+    (tmp_path / "linked.gguf").symlink_to(random_demo.path)
+    (tmp_path / "llama-server").touch(0o755)
+    forms = [word for form in ("preset", "llama-swap", "compose", "systemd") for word in ("--format", form, "-o", form)]
+    machine = json.loads(run("probe", "--json", "--budget", "0").stdout)
+    machine |= {"os": "linux", "gpus": [], "engine": {"kind": "llama.cpp", "build": 11549, "server": "./llama-server"}}
+    (tmp_path / "m.json").write_text(json.dumps(machine))
+    done = run("--fit", "linked.gguf", "--machine", "m.json", *forms, "-q")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    here, there = {name: (tmp_path / name).read_text() for name in forms[1::4]}, Path(random_demo.path).resolve()
+    assert f"[linked]\nmodel = {tmp_path}/linked.gguf\n" in here["preset"]
+    assert f"-m {tmp_path}/linked.gguf\n" in here["llama-swap"] and '"linked":' in here["llama-swap"]
+    assert f"-m {tmp_path}/linked.gguf " in here["systemd"]
+    assert f'source: "{there.parent}"' in here["compose"] and f'"/models/{there.name}"' in here["compose"]
+    assert '  "linked":\n' in here["compose"]
+
+
+def test_all_forms_or_none(run: Run, random_demo: DemoModel, desktop: Path, tmp_path: Path) -> None:
+    forms = ("--format", "sh", "-o", "start.sh", "--format", "systemd", "-o", "x.service")
+    done = run("--fit", random_demo.path, "--machine", desktop, *forms)
+    assert (done.returncode, done.stdout) == (2, "") and "expected a Linux machine, found windows" in done.stderr
+    assert not (tmp_path / "start.sh").exists() and not (tmp_path / "x.service").exists()
+
+
+def test_another_engine(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    plan = ("--fit", random_demo.path, "--machine", desktop, "--target")
+    assert "bmoe-cli \\\n" in run(*plan, "bigmoe").stdout
+    assert "--load-mode" not in run(*plan, "ik_llama.cpp").stdout
+    for words, says in (
+        ((*plan, "working-set"), "no server flag"),
+        ((*plan, "ollama"), "expected llama.cpp, ik_llama.cpp, bigmoe, working-set or a build"),
+        (("check", random_demo.path, "--machine", desktop, "--target", "bigmoe", "--", "-c", "512"), "flags of bigmoe"),
+        (("run", random_demo.path, "--target", "ik_llama.cpp"), "another engine or build"),
+    ):
+        done = run(*words)
+        assert (done.returncode, done.stdout) == (2, "") and says in done.stderr, words
+
+
+def test_a_build_before_overrides(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    plan = ("--fit", random_demo.path, "--machine", desktop, "--target", "b5063", "--pin")
+    done = run(*plan, "n-cpu-moe=2")
+    assert done.returncode == 3 and "b6089" in done.stderr and "--pin n-cpu-moe=0" in done.stderr
+    done = run(*plan, "n-cpu-moe=0")
+    assert done.returncode == 0 and "-ot" not in done.stdout.partition("Why")[0]
 
 
 def test_several_formats(run: Run, random_demo: DemoModel, desktop: Path, tmp_path: Path) -> None:

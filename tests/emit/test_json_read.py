@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from emit.json_read import decisions_from
+from emit.json_read import plan_from
 from emit.json_v1 import plan_json
 from planner.errors import PlanFileError
 from tests.emit.plans import make_plan
 
 
 def test_decisions_come_back() -> None:
-    assert decisions_from(plan_json(make_plan()), "plan.json") == make_plan().decisions
+    assert plan_from(plan_json(make_plan()), "plan.json").decisions == make_plan().decisions
 
 
 @pytest.mark.parametrize(
@@ -27,5 +27,5 @@ def test_decisions_come_back() -> None:
 )
 def test_what_is_no_plan_is_named(text: str, where: str) -> None:
     with pytest.raises(PlanFileError) as caught:
-        decisions_from(text, "plan\x1b.json")
+        plan_from(text, "plan\x1b.json")
     assert where in str(caught.value) and "\x1b" not in str(caught.value)

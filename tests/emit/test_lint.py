@@ -13,7 +13,7 @@ from emit import lint_context, lint_engine, lint_memory, lint_placement
 from emit.dialect import Dialect
 from emit.flags import parse_argv
 from emit.lint import CHECKS, lint, stops
-from planner.facts.machine import Cpu, Engine, Machine
+from planner.facts.machine import Backend, Cpu, DriverModel, Engine, Machine, Os
 from planner.facts.model import AttentionKind, Model
 from planner.facts.reading import Source
 from planner.facts.workload import Workload
@@ -152,6 +152,24 @@ def test_headroom() -> None:
     assert [(item.code, item.fix) for item in findings(GOOD, memory=memory(GIB - 1))] == [("no-headroom", None)]
     assert [item.code for item in findings(GOOD, memory=memory(-1))] == ["out-of-memory"]
     assert findings(GOOD, memory=memory(GIB)) == ()
+
+
+@pytest.mark.parametrize(
+    ("changes", "system", "says"),
+    [
+        ({}, Os.LINUX, "the load fails"),
+        ({"driver_model": DriverModel.WDDM}, Os.WINDOWS, "shared memory, and speed collapses"),
+        ({}, Os.WINDOWS, "shared memory, and speed collapses"),
+        ({"driver_model": DriverModel.TCC}, Os.WINDOWS, "the load fails"),
+        ({"backend": Backend.RPC}, Os.WINDOWS, "the load fails"),
+        ({"driver_model": DriverModel.METAL, "unified": True}, Os.MACOS, "the system swaps"),
+    ],
+)
+def test_what_too_much_does_depends_on_the_driver(changes: dict[str, Any], system: Os, says: str) -> None:
+    computer = replace(ONE, os=system, gpus=(replace(ONE.gpus[0], **changes),))
+    line = GOOD + (" --rpc h:1 -dev CUDA0" if changes.get("backend") else "")
+    (found,) = (item for item in findings(line, machine=computer, memory=memory(-1)) if item.code == "out-of-memory")
+    assert found.message.endswith(says) or says in found.message.partition(": ")[2]
 
 
 def test_prompt_cache_that_does_not_fit() -> None:

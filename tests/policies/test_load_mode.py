@@ -2,11 +2,11 @@ from dataclasses import replace
 
 import pytest
 
+from planner.cost.host import margin_bytes
 from planner.facts.machine import Overflow, Ram
 from planner.plans.decision import Fate
 from planner.plans.settings import LoadMode
 from planner.units import GIB, MIB
-from policies.load_mode import margin_bytes
 from tests.policies.problems import big_model, card, decision, machine, solved
 
 

@@ -1,11 +1,25 @@
 """Dense part and experts: one ladder, two rules."""
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
+
+from planner.facts.machine import Gpu
 from planner.plans.decision import Fate
 from planner.units import GIB
 from policies import dense_part, experts
 from tests.policies.problems import card, decision, dense_model, explained, machine, problem, solved
+
+
+@pytest.mark.parametrize(
+    ("cards", "limits", "says"),
+    [((), {}, "no GPU was found"), ((card(15),), {"vram_bytes": (("", GIB),)}, "no GPU takes part")],
+)
+def test_without_a_gpu_it_says_so(cards: tuple[Gpu, ...], limits: dict[str, Any], says: str) -> None:
+    said = decision(solved(machine(*cards), **limits), "n_gpu_layers")
+    assert said.value == 0 and said.headline.startswith(says)
+    assert said.because[0].value == len(cards)
 
 
 def test_everything_on_a_large_card() -> None:
@@ -73,9 +87,9 @@ def test_a_dense_model_gives_up_layers_and_is_told_so() -> None:
     assert not [d for d in plan.decisions if d.rule == "experts"]
 
 
-def test_both_abstain_without_a_gpu() -> None:
+def test_without_a_gpu_nothing_is_placed() -> None:
     given = problem(machine())
-    assert explained(dense_part.RULE, given) == ()
-    (said,) = explained(experts.RULE, given)
-    assert said.value == 0
+    for rule in (dense_part.RULE, experts.RULE):
+        (said,) = explained(rule, given)
+        assert said.value == 0
     assert explained(experts.RULE, replace(given, model=dense_model())) == ()
