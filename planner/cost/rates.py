@@ -56,9 +56,9 @@ DENSE_SHARE: Final = 0.4
 """Share of the f16 rate that a dense quantised multiply reaches for a large batch."""
 
 EXPERT_SHARE: Final = 0.125
-"""The same for expert multiplies (``MUL_MAT_ID``): 37 prompts wholly on one or more GPUs in six models
-(benchmarks/replay/gpu-prefill.jsonl). Half of that before b6300, twice on the best of today: it is the constant that
-kernels change most."""
+"""The same for expert multiplies (``MUL_MAT_ID``), the constant that kernels change most: 0.06 to 0.12 fit builds of
+2025, 0.1 to 0.3 those of 2026, more on GeForce than on data-centre cards (benchmarks/replay: 29 prompts wholly on GPUs
+and the published rows)."""
 
 METAL_GAIN: Final = 1.9
 """Multiplies on Apple GPUs reach so much more of the f16 rate, which is published as that of f32: 0.77 instead of 0.4
