@@ -16,8 +16,8 @@ Two things are added here that no plan for llama-server holds, from the same sou
 
 For every series it prints predicted and measured prefill and decode with their rank correlation over settings: rows
 that are predicted alike are repeats of one setting and count once, by their median; a series of repeats has no rank.
-Then, for every context of the table and two builds, the plan with what it leaves free, beside the configurations that
-collapsed.
+Rows of two builds are two series. Then, for every context of the table and two builds, the plan with what it leaves
+free, beside the configurations that collapsed.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ PATCHED = ("STAGING", "promote_threshold", "graphs disabled", "graphs OFF", "REG
 CONTEXTS = (2048, 8192, 16384, 32768, 65536)
 ANSWER = 500
 BUILDS = (11549, 10666)
+OWN = ("4e97ac86", "2d4f3154")
+"""Commits that the author's own program was built on."""
+
 FIRST_TOUCH_BPS = 7e9
 POOL_S, HIT_S = 7.8e-3, 0.084e-3
 POOL_HITS = ((0, 0.0), (4, 0.285), (6, 0.411), (8, 0.501))
@@ -71,6 +74,7 @@ class Row:
     tg: float | None
     collapsed: bool
     pool_gib: int
+    build: str
     cold: bool
     """Of the author's own program, which does not warm up."""
 
@@ -115,7 +119,7 @@ def _row(row: dict[str, object], layout: str) -> Row:
     return Row(
         str(row["id"]), str(row["series"]), layout, n_ctx, n_prompt, settings,
         float(str(pp)) if pp else None, float(str(tg)) if tg else None, bool(row["collapsed"]),
-        number("pool_gib", 0), "4e97ac86" in str(row["llama_cpp_build"]) or "2d4f3154" in str(row["llama_cpp_build"]),
+        number("pool_gib", 0), str(row["llama_cpp_build"]), any(word in str(row["llama_cpp_build"]) for word in OWN),
     )  # fmt: skip
 
 
@@ -136,7 +140,7 @@ def series(rows: list[Row], models: dict[str, Model], machine: Machine) -> None:
     groups: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if not row.collapsed:
-            groups[row.series].append(row)
+            groups[f"{row.series}, {row.build.split(' (')[0]}"].append(row)
     for name, members in groups.items():
         print(f"series {name}")
         pairs: dict[str, list[tuple[float, float]]] = {"prefill": [], "decode": []}
