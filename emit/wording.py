@@ -95,7 +95,8 @@ def reading(value: Reading | None, unit: str) -> str:
 
 def assumed(machine: Machine, candidate: Candidate) -> str:
     """The rates the speed rests on that nobody measured, the first two by name; empty if there is none."""
-    from planner.cost.rates import assumed_rates, rates_of
+    from planner.cost.behind import assumed_rates
+    from planner.cost.rates import rates_of
 
     words = assumed_rates(rates_of(machine), candidate.settings, pages=candidate.verdict == "pages")
     more = f" and {len(words) - 2} more" if len(words) > 2 else ""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from dataclasses import replace
+
 from planner import units
 from planner.cost.layout import used_before
 from planner.facts.machine import Backend, Gpu
 from planner.facts.reading import Source
+from planner.plans.compare import versus
 from planner.plans.decision import Alternative, Confidence, Decision, Evidence, Fate, RuleDoc
 from planner.plans.plan import Candidate, Caution
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
 
 SMALLEST_BYTES = 2 * units.GIB
+
+EVERY_COUNT = 8
 
 DOC = RuleDoc(
     id="devices",
@@ -20,7 +26,8 @@ DOC = RuleDoc(
         "A device takes part when the llama.cpp build has its backend and at least 2 GiB of it are free. Devices "
         "are ordered by their links where every one is reported or measured, else as llama.cpp lists them, remote "
         "ones last: the first device runs the multiplies whose weights are in host memory. All of them, fewer (those "
-        "with the slower link or less free memory go first) and none are compared by the time of a turn."
+        "with the slower link or less free memory go first; from more than eight devices on half as many) and none are "
+        "compared by the time of a turn."
     ),
     why=(
         "A device with less free memory than its context, its compute buffer and the headroom cannot hold a "
@@ -87,7 +94,16 @@ def _sets(gpus: list[Gpu], problem: Problem) -> tuple[tuple[str, ...], ...]:
 
     ordered = sorted(gpus, key=rank)
     kept = [gpu.id for gpu in sorted(gpus, key=lambda gpu: (*rank(gpu), -_free(gpu, problem)))]
-    return tuple(tuple(gpu.id for gpu in ordered if gpu.id in kept[:n]) for n in range(len(kept), -1, -1))
+    return tuple(tuple(gpu.id for gpu in ordered if gpu.id in kept[:n]) for n in _counts(len(kept)))
+
+
+def _counts(n: int) -> tuple[int, ...]:
+    """How many devices are tried: every number up to eight, above that the half of the last."""
+    halves = []
+    while n > EVERY_COUNT:
+        halves.append(n)
+        n //= 2
+    return (*halves, *range(n, -1, -1))
 
 
 def _links(gpus: list[Gpu]) -> dict[str, float]:
@@ -108,10 +124,25 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
         evidence = tuple(Evidence(f"{gpu.id} free", _free(gpu, problem), "bytes", Source.REPORTED) for gpu in gpus)
         shown = ", ".join(f"{gpu.id} ({units.size(_free(gpu, problem))} free)" for gpu in gpus if gpu.id in names)
         headline = f"uses {shown}" if names else "everything runs on the CPU"
-        idle = [name for name in draft.values("devices")[0] if name not in names]
-        headline += f"; {' and '.join(idle)} would make it slower" if idle else ""
     losers = tuple(Alternative(gpu.id, out[0], None, out[1]) for gpu in gpus if (out := _out(gpu, problem)) is not None)
+    more = next((found for found in reversed(draft.values("devices")) if set(found) > set(names)), None)
+    if more is not None:
+        other = versus(",".join(more), _on(more, draft, chosen, evaluate), chosen, problem.workload.goal)
+        headline += f"; with {' and '.join(d for d in more if d not in names)}, too, {other.detail.split(':')[0]}"
+        losers += (other,)
     return (Decision("devices", "devices", ",".join(names) or "none", headline, Confidence.DERIVED, evidence, losers),)
+
+
+def _on(names: tuple[str, ...], draft: Draft, chosen: Candidate, evaluate: Evaluate) -> Candidate:
+    """The choice on more devices, with as many expert blocks there as they hold."""
+    more = replace(chosen.settings, devices=names, n_gpu_layers=draft.values("n_gpu_layers")[0], override_tensor=())
+    blocks = sorted(draft.values("n_cpu_moe"))
+
+    def held(n: int) -> bool:
+        return evaluate(replace(more, n_cpu_moe=n)).runs
+
+    fewest = bisect_left(blocks[:-1], True, key=held)
+    return evaluate(replace(more, n_cpu_moe=blocks[fewest]))
 
 
 RULE = Rule(DOC, propose, explain)

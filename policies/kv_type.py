@@ -127,7 +127,8 @@ def _smaller(problem: Problem, chosen: Candidate, evaluate: Evaluate) -> Alterna
     if refused:
         return Alternative("q8_0", Fate.UNSUPPORTED, None, f"llama.cpp would not start: {refused[0]}")
     saved = max(_held(chosen) - _held(evaluate(settings)), 0)
-    return Alternative("q8_0", Fate.LOSSY, None, f"would free {units.mib(saved)} of memory, and change the output")
+    detail = f"K and V both in q8_0 would free {units.mib(saved)} together, and change the output"
+    return Alternative("q8_0", Fate.LOSSY, None, detail)
 
 
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:

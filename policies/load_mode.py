@@ -74,8 +74,22 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
         headline = f"mapped: {units.mib(host.mapped_bytes)} stay evictable; page-locking them does not fit in RAM"
     else:
         headline = f"mapped: {units.mib(host.mapped_bytes)} of the file, evictable and loaded at once"
+    if settings.load_mode is LoadMode.MMAP:
+        headline += _tight(chosen, dict(draft.reserve).get("host", 0))
     mode = Decision("load-mode", "load_mode", settings.load_mode.value, headline, Confidence.DERIVED, evidence, losers)
     return (mode,) if settings.repack else (mode, _unpacked(problem, chosen, evaluate))
+
+
+def _tight(chosen: Candidate, margin: int) -> str:
+    """What a mapping risks that leaves less RAM than the margin; "" where it leaves more, or pages anyway."""
+    host = chosen.memory.host
+    spare = host.headroom_bytes
+    if not host.mapped_bytes or spare is None or not 0 <= spare < margin:
+        return ""
+    return (
+        f"; {units.mib(spare)} of RAM stay beside it, under the margin of {units.mib(margin)}: what other programs "
+        "take beyond that is read from the disk again"
+    )
 
 
 def _unpacked(problem: Problem, chosen: Candidate, evaluate: Evaluate) -> Decision:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
+from planner.cost.engines import engine_traits
 from planner.cost.host_share import computes_on_host
 from planner.facts.machine import Backend
 from planner.facts.reading import Source
@@ -12,8 +14,6 @@ from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
 from planner.plans.plan import Candidate
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
 
-SMALLEST_BATCH = 32
-
 DOC = RuleDoc(
     id="op-offload",
     title="The GPU computes the experts that live in RAM in prefill, unless the copy costs more than the CPU",
@@ -21,7 +21,8 @@ DOC = RuleDoc(
     what=(
         "llama.cpp copies the experts of a batch of 32 tokens or more to the first GPU and multiplies there. That is "
         "kept, unless with all experts in RAM the CPU alone is predicted to do the same turn faster; then "
-        "--no-op-offload is compared with it for every placement. RPC devices take no such copies."
+        "--no-op-offload is compared with it for every placement. RPC devices take no such copies. ik_llama.cpp counts "
+        "32 tokens per expert, not in all."
     ),
     why=(
         "The copy costs the bytes of the experts over the link once per ubatch, whatever the ubatch; the CPU pays per "
@@ -46,6 +47,12 @@ def _applies(problem: Problem, devices: tuple[str, ...]) -> bool:
     return bool(devices) and problem.model.is_moe and problem.gpu(devices[0]).backend is not Backend.RPC
 
 
+def _smallest(problem: Problem) -> int:
+    """Tokens from which on the engine at hand copies experts."""
+    model = problem.model
+    return ceil(engine_traits(problem.machine.engine).offload_tokens(model.n_expert_used / model.n_expert))
+
+
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
     """On; both where the CPU is faster with all experts in RAM."""
     if not _applies(problem, draft.values("devices")[0]):
@@ -63,7 +70,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
         return ()
     other = evaluate(replace(settings, op_offload=not settings.op_offload))
     if settings.op_offload:
-        headline = f"batches of {SMALLEST_BATCH} tokens or more copy experts to {settings.devices[0]}"
+        headline = f"batches of {_smallest(problem):,} tokens or more copy experts to {settings.devices[0]}"
     else:
         headline = "the CPU computes its experts faster than the link brings them to the GPU"
     evidence = (

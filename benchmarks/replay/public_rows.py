@@ -17,7 +17,7 @@ from typing import Any
 from planner.cost import rates
 from planner.cost.known_cpus import CHANNEL_BYTES, known_cpu
 from planner.facts import pcie
-from planner.facts.machine import Backend, Cpu, DriverModel, Gpu, Machine, Os, Ram
+from planner.facts.machine import Backend, Cpu, DriverModel, Engine, Gpu, Machine, Os, Ram
 from planner.facts.model import Model, Role
 from planner.facts.reading import Reading, Source
 from planner.gguf.analyze import analyze
@@ -136,6 +136,7 @@ def machine_of(row: dict[str, Any]) -> Machine:
         cpu=Cpu(cpu_name, physical_cores=cores, performance_cores=fast),
         ram=Ram(total, available_bytes=total - 3 * GIB, read_bps=_ram_rate(ram_text, cpu_name)),
         gpus=_gpus(told, windows=windows),
+        engine=Engine(kind="ik_llama.cpp" if "ik_llama" in row["engine"] else "llama.cpp"),
     )
 
 

@@ -9,6 +9,9 @@ from typing import Final
 from planner.facts.layer_cut import LayerKind, kinds_of
 from planner.facts.model import Model, Role
 
+CONVOLUTION_ROWS: Final = 3
+"""Rows that a recurrent block's convolution keeps: its kernels span four tokens."""
+
 NOT_READ: Final = frozenset({Role.EMBEDDING, Role.LOOKUP, Role.NEXTN})
 
 
@@ -31,6 +34,13 @@ class Block:
     """Keeps a recurrent state."""
     score_flop: float
     """Floating-point operations of attention per query token and cached token."""
+    row_elements: int
+    """Activations of one token that pass through memory between multiplies: the residual (all its streams), the inputs
+    and outputs of the experts it uses, the row of a convolution."""
+    state_elements: int
+    """Recurrent state that every token changes."""
+    slices: int
+    """Matrices of single experts."""
 
     @property
     def active_bytes(self) -> float:
@@ -41,20 +51,32 @@ class Block:
 def blocks_of(model: Model) -> tuple[Block, ...]:
     """One ``Block`` per block that runs (multi-token-prediction blocks do not)."""
     kinds = kinds_of(model)
-    sums = {layer.index: [0, 0, 0, 0] for layer in model.layers if not layer.nextn}
+    streams = _streams(model)
+    sums = {layer.index: [0, 0, 0, 0, 0] for layer in model.layers if not layer.nextn}
     for tensor in model.tensors:
         if tensor.layer in sums and tensor.role not in NOT_READ:
             at = 2 if tensor.role is Role.EXPERT else 0
             sums[tensor.layer][at] += tensor.n_bytes
             sums[tensor.layer][at + 1] += prod(tensor.shape)
+            sums[tensor.layer][4] += tensor.shape[-1] if at and len(tensor.shape) == 3 else 0
     blocks = []
     for layer in model.layers:
         if layer.index in sums:
             used = (layer.n_expert_used or model.n_expert_used) / max(model.n_expert, 1)
             kv = (layer.n_embd_k + layer.indexer_k, layer.n_embd_v + layer.indexer_v)
-            dense_bytes, dense_params, expert_bytes, expert_params = sums[layer.index]
+            dense_bytes, dense_params, expert_bytes, expert_params, slices = sums[layer.index]
             kind = kinds[layer.index]
             score = 2.0 * layer.n_head * (layer.head_k + layer.head_v) if layer.n_embd_k else 0.0
+            routed = (layer.n_expert_used or model.n_expert_used) * (model.n_embd + model.n_ff_exp)
+            rows = model.n_embd * streams + (routed if expert_params else 0) + layer.state_r // CONVOLUTION_ROWS
             sizes = (dense_bytes, dense_params, expert_bytes, expert_params)
-            blocks.append(Block(kind, *sizes, used, kv, layer.window, layer.indexer_k > 0, layer.state_s > 0, score))
+            flags = (layer.indexer_k > 0, layer.state_s > 0)
+            counts = (rows, layer.state_s, slices)
+            blocks.append(Block(kind, *sizes, used, kv, layer.window, *flags, score, *counts))
     return tuple(blocks)
+
+
+def _streams(model: Model) -> int:
+    """Parallel residual streams (hyper-connections), else 1."""
+    found = dict(model.metadata).get(f"{model.arch}.hyper_connection.count")
+    return max(found, 1) if isinstance(found, int) else 1

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 from planner.facts import pcie
 from planner.facts.machine import Backend, Cpu, Disk, Gpu, Machine
 from planner.facts.reading import Reading, Source
-from planner.plans.settings import LoadMode, Settings
-from planner.plans.speed import Resource
 
 if TYPE_CHECKING:
     from planner.cost.known_cpus import KnownCpu
@@ -42,9 +40,14 @@ longer per token of depth (qwen4exp on an RTX 4080 SUPER, contexts of 512 to 64,
 CROSSING_S: Final = 1.6e-5
 """Round trip of one activation between host and device (177 B MoE on PCIe 4.0, measured)."""
 
-PAGEABLE_SHARE: Final = 0.37
-"""Pageable against pinned copies: the middle of 0.12, 0.30 and 0.37 (three H200 machines), 0.46 in prefill and 0.61
-alone (PCIe 4.0, Windows)."""
+STAGING_BPS: Final = 25e9
+"""CUDA copies pageable memory through a pinned buffer. One core fills it at this rate, or at half of what RAM reads
+where that is less; the link comes after. It gives 12.1 of 23.46 GB/s (14.28 alone and 10.8 in prefill measured, PCIe
+4.0, Windows, 64 GB/s of RAM) and 17 of 55 GB/s (16.5 and 20 on two H200 machines, 6 on two more)."""
+
+PIECE_S: Final = 2e-5
+"""A copy of pageable memory waits this long beside its bytes; experts that are neighbours are one copy. 19 to 26 us
+(177 B MoE, ubatch 64 to 512 of one prompt, RTX 4080 SUPER under Windows)."""
 
 FLOPS_PER_BYTE: Final = 100.0
 """f16 rate assumed from VRAM bandwidth where it is not known: 76 to 206 FLOP per byte on cards since 2020."""
@@ -52,16 +55,29 @@ FLOPS_PER_BYTE: Final = 100.0
 DENSE_SHARE: Final = 0.4
 """Share of the f16 rate that a dense quantised multiply reaches for a large batch."""
 
-EXPERT_SHARE: Final = 0.08
-"""The same for expert multiplies (``MUL_MAT_ID``), with the quantising, sorting and adding around them: 10 of 80
-TFLOP/s (qwen3-30b-a3b, ubatch 512, RTX 3090 Ti), 48 of 989 (the same, ubatch 2,048, H200, b11549)."""
+EXPERT_SHARE: Final = 0.125
+"""The same for expert multiplies (``MUL_MAT_ID``), the constant that kernels change most: 0.06 to 0.12 fit builds of
+2025, 0.1 to 0.3 those of 2026, more on GeForce than on data-centre cards (benchmarks/replay: 29 prompts wholly on GPUs
+and the published rows)."""
 
 METAL_GAIN: Final = 1.9
 """Multiplies on Apple GPUs reach so much more of the f16 rate, which is published as that of f32: 0.77 instead of 0.4
 for dense ones (8B Q4_K_M on an M1 Max, 500 tok/s, public report)."""
 
-EXPERT_HALF_TOKENS: Final = 16.0
-"""Tokens per expert at which an expert multiply reaches half of that."""
+EXPERT_HALF_TOKENS: Final = 32.0
+"""Tokens per expert at which an expert multiply reaches half of that: tiles of up to 128 tokens that few fill."""
+
+ROW_PASSES: Final = 6.0
+"""How often the activations of a token are written to or read from VRAM between multiplies, in f32: norms, sums of
+streams and experts, gates, convolutions. With it a model of four residual streams takes a seventh of its prefill for
+them (measured on another engine: 694 of 4,676 ms, qwen4exp, ddalcu/mlx-serve#366)."""
+
+SCAN_FLOP: Final = 8.0
+"""Operations per token and element of a recurrent state (``GATED_DELTA_NET``: decay, two products, an update)."""
+
+SCAN_SHARE: Final = 0.02
+"""Share of the f16 rate that the scan reaches, one token after the other: 0.51 us per token of 32 heads of 128 x 128 on
+an RTX 5090 (ggml-org/llama.cpp#22587), 3.6 us on a Radeon 8060S (AMD-Ecosystem/llama.cpp#54)."""
 
 ATTENTION_SHARE: Final = 0.4
 """Share of the f16 rate of flash attention: 9.5 ns per token and token of depth (qwen3-30b-a3b, RTX 3090 Ti)."""
@@ -134,6 +150,10 @@ class Rates:
     timed: frozenset[tuple[str, str]] = frozenset()
     """Devices, and where the experts were (``device`` or ``host``), of which layers of the model were timed."""
 
+    def vram(self, device: str) -> float:
+        """Bytes per second that multiplies read from a device's memory."""
+        return self.gpus[device].memory.value * VRAM_SHARE
+
 
 def _assumed(value: float, why: str) -> Reading:
     return Reading(value, Source.ASSUMED, why)
@@ -158,9 +178,16 @@ def _gpu_rates(gpu: Gpu, ram: Reading, cpu: Cpu) -> GpuRates:
     shared = Reading(ram.value, ram.source, "shares RAM") if gpu.unified else None
     memory = gpu.memory_bps or _published(known) or shared or _assumed(ASSUMED_VRAM_BPS, "not reported")
     pinned = gpu.h2d_pinned_bps or shared or _link(known, cpu)
-    share = 1.0 if gpu.backend is not Backend.CUDA else PAGEABLE_SHARE
-    pageable = gpu.h2d_pageable_bps or _assumed(pinned.value * share, f"{share:g} of the pinned rate")
+    pageable = gpu.h2d_pageable_bps or _staged(pinned, ram, gpu.backend)
     return GpuRates(memory, pinned, pageable, gpu.f16_flops or _multiplies(known, memory))
+
+
+def _staged(pinned: Reading, ram: Reading, backend: Backend | None) -> Reading:
+    """CUDA copies pageable memory through a pinned buffer: the processor's copy and the link one after the other."""
+    if backend is not Backend.CUDA:
+        return _assumed(pinned.value, "as the pinned rate")
+    copy = min(STAGING_BPS, ram.value / 2)
+    return _assumed(1.0 / (1.0 / pinned.value + 1.0 / copy), f"staged at {copy / 1e9:,.3g} GB/s")
 
 
 def _published(known: KnownGpu | None) -> Reading | None:
@@ -251,39 +278,3 @@ def rates_of(machine: Machine, slice_bytes: int | None = None) -> Rates:
         gpus={gpu.id: _gpu_rates(gpu, ram, cpu) for gpu in machine.gpus},
         timed=frozenset((rate.device, rate.experts) for rate in machine.layers if rate.prefill_s_per_token),
     )
-
-
-def behind(rates: Rates, settings: Settings) -> dict[Resource, tuple[tuple[str, Reading], ...]]:
-    """Per resource, the named rates that its seconds come from under these settings; never empty."""
-    gpus = [(device, rates.gpus[device]) for device in settings.devices]
-    pinned = settings.load_mode is LoadMode.NONE
-    link = tuple(
-        (f"{d} {'pinned' if pinned else 'pageable'} link", g.pinned if pinned else g.pageable) for d, g in gpus
-    )
-    ram, cores = ("RAM", rates.ram), ("one core", rates.core_flops)
-    return {
-        Resource.RAM: (ram,),
-        Resource.GPU: tuple((f"{d} memory", g.memory) for d, g in gpus) or (ram,),
-        Resource.PCIE: link[:1] or (ram,),
-        Resource.DISK: (("disk", rates.disk),),
-        Resource.COMPUTE: tuple((f"{d} f16", g.f16) for d, g in gpus) or (cores,),
-    }
-
-
-def assumed_rates(rates: Rates, settings: Settings, *, pages: bool) -> tuple[str, ...]:
-    """Words for every rate that a plan rests on and that is assumed, e.g. ``"RAM 50 GB/s"``.
-
-    Timed layers make the link and the multiply rate of their device needless.
-    """
-    found: list[str] = []
-    first = settings.devices[0] if settings.devices else "CPU"
-    for resource, named in behind(rates, settings).items():
-        if resource is Resource.DISK and not pages:
-            continue
-        if resource is Resource.PCIE and (first, "host") in rates.timed:
-            continue
-        if resource is Resource.COMPUTE and (first, "device") in rates.timed:
-            continue
-        unit, scale = ("TFLOP/s", 1e12) if resource is Resource.COMPUTE else ("GB/s", 1e9)
-        found += [f"{name} {r.value / scale:,.3g} {unit}" for name, r in named if r.source is Source.ASSUMED]
-    return tuple(dict.fromkeys(found))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from planner.cost.behind import assumed_rates
 from planner.cost.compute_buffer import MIRRORED_BUILDS
 from planner.cost.confirm import CorrectedCost, Extra, larger
 from planner.cost.evaluate import Evaluator, budgeted
-from planner.cost.rates import assumed_rates, rates_of
+from planner.cost.rates import rates_of
 from planner.errors import OptionError, PolicyError
 from planner.facts.outcome import BUSY
 from planner.plans.decision import Confidence, Decision

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from planner.cost import rates
+from planner.cost.behind import assumed_rates
 from planner.cost.evaluate import Evaluator
 from planner.cost.model import CostModel
 from planner.facts.machine import Cpu, LayerRate, Machine
@@ -138,7 +139,7 @@ def test_rates_that_timed_layers_make_needless_are_not_called_assumed() -> None:
     blind = make_machine(make_gpu(), cpu=Cpu(physical_cores=8))
 
     def words(*layers: LayerRate) -> list[str]:
-        found = rates.assumed_rates(rates.rates_of(replace(blind, layers=layers)), ON_GPU, pages=False)
+        found = assumed_rates(rates.rates_of(replace(blind, layers=layers)), ON_GPU, pages=False)
         return [word.rsplit(" ", 2)[0] for word in found]
 
     assert words() == ["RAM", "CUDA0 memory", "CUDA0 pinned link", "CUDA0 f16"]

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from planner.cost.behind import assumed_rates
 from planner.cost.rates import (
     ASSUMED_DISK_BPS,
     ASSUMED_PINNED_BPS,
@@ -14,7 +15,6 @@ from planner.cost.rates import (
     CORE_FLOPS,
     FLOPS_PER_BYTE,
     MAPPED_SHARE,
-    assumed_rates,
     rates_of,
 )
 from planner.facts.machine import Backend, Cpu, Disk, Gpu, Machine, Os, Ram, ReadPoint

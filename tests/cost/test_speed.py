@@ -7,7 +7,7 @@ import pytest
 from planner.cost import drafting, rates
 from planner.cost.evaluate import Evaluator, host_expert_shares
 from planner.cost.model import CostModel
-from planner.cost.speed import touched_share
+from planner.cost.seconds import touched_share
 from planner.facts.machine import Cpu
 from planner.facts.reading import Reading, Source
 from planner.facts.workload import Workload

@@ -3,6 +3,7 @@ from dataclasses import replace
 from emit import argv
 from planner.facts.machine import Overflow, Ram
 from planner.facts.model import AttentionKind
+from planner.facts.reading import Reading, Source
 from planner.units import GIB
 from policies import checkpoints
 from tests.policies.problems import big_model, card, decision, explained, machine, problem, solved
@@ -24,7 +25,8 @@ def test_the_default_stays_where_ram_holds_the_states() -> None:
 
 
 def test_steps_down_before_the_weights_leave_pinned_memory() -> None:
-    tight = machine(card(6), ram=Ram(16 * GIB, 13 * GIB, overflow=Overflow.SWAP))
+    scans_at_once = card(6, f16_flops=Reading(1e17, Source.MEASURED))
+    tight = machine(scans_at_once, ram=Ram(16 * GIB, 13 * GIB, overflow=Overflow.SWAP))
     plan = solved(tight, recurrent(8_000_000))
     assert plan.verdict == "fits"
     assert plan.chosen.settings.ctx_checkpoints < 32

@@ -59,11 +59,23 @@ def test_the_drivers_own_reserve_is_not_free_outside_wddm() -> None:
 
 
 def test_a_card_that_slows_the_turn_is_left_idle_and_named() -> None:
-    slow = card(3, id="CUDA1", h2d_pinned_bps=Reading(1e9, Source.MEASURED), memory_bps=Reading(5e9, Source.MEASURED))
+    slow = card(20, id="CUDA1", h2d_pinned_bps=Reading(1e9, Source.MEASURED), memory_bps=Reading(5e9, Source.MEASURED))
     fast = card(20, h2d_pinned_bps=Reading(24e9, Source.MEASURED), memory_bps=Reading(900e9, Source.MEASURED))
     plan = solved(machine(slow, fast))
     assert plan.chosen.settings.devices == ("CUDA0",)
-    assert "CUDA1 would make it slower" in decision(plan, "devices").headline
+    said = decision(plan, "devices")
+    price = said.alternatives[-1]
+    assert price.value == "CUDA1,CUDA0" or price.value == "CUDA0,CUDA1"
+    assert price.outcome is Fate.SLOWER
+    assert price.detail.split(":")[0].endswith("x the time")
+    assert f"with CUDA1, too, {price.detail.split(':')[0]}" in said.headline
+
+
+def test_of_many_cards_half_as_many_are_tried_next() -> None:
+    many = [card(20, id=f"CUDA{i}") for i in range(64)]
+    assert [len(found) for found in sets(*many)] == [64, 32, 16, 8, 7, 6, 5, 4, 3, 2, 1, 0]
+    assert [len(found) for found in sets(*many[:9])] == [9, 4, 3, 2, 1, 0]
+    assert [len(found) for found in sets(*many[:8])] == [8, 7, 6, 5, 4, 3, 2, 1, 0]
 
 
 def test_the_best_link_comes_first() -> None:

@@ -23,6 +23,17 @@ def test_mapped_when_ram_does_not_and_the_price_is_said() -> None:
     assert decision(plan, "load_mode").alternatives[0].outcome is Fate.DOES_NOT_FIT
 
 
+def test_a_mapping_that_leaves_little_ram_says_what_is_at_risk() -> None:
+    """The weights are mapped and fit, with less than the margin of 20 % left."""
+    plan = solved(machine(ram=Ram(12 * GIB, 11 * GIB, overflow=Overflow.KILL)), n_ctx=1024)
+    host = plan.chosen.memory.host
+    assert host.headroom_bytes is not None
+    roomy = solved(machine())
+    tight = 0 <= host.headroom_bytes < margin_bytes(11 * GIB, Overflow.KILL)
+    assert ("read from the disk again" in decision(plan, "load_mode").headline) is tight is True
+    assert "read from the disk again" not in decision(roomy, "load_mode").headline
+
+
 def test_mapped_when_nothing_stays_in_ram() -> None:
     assert solved(machine(card(20))).chosen.settings.load_mode is LoadMode.MMAP
 

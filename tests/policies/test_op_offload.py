@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from planner.facts.machine import Backend
+from planner.facts.machine import Backend, Engine
 from planner.facts.reading import Reading, Source
 from policies import op_offload
 from tests.policies.problems import card, decision, explained, machine, problem, solved
@@ -13,6 +13,14 @@ def test_the_gpu_computes_host_experts_of_long_prompts() -> None:
     assert plan.chosen.settings.n_cpu_moe > 0 and plan.chosen.settings.op_offload
     found = decision(plan, "op_offload")
     assert found.alternatives[0].value is False and (found.alternatives[0].by or 0) > 1
+
+
+def test_another_engine_copies_from_another_batch_on() -> None:
+    assert "batches of 32 tokens" in decision(solved(machine(card(4)), prompt_tokens=4096), "op_offload").headline
+    ik = replace(machine(card(4)), engine=Engine("ik_llama.cpp"))
+    given = problem(ik, prompt_tokens=4096)
+    share = given.model.n_expert_used / given.model.n_expert
+    assert f"batches of {32 / share:,.0f} tokens" in explained(op_offload.RULE, given)[0].headline
 
 
 def test_a_slow_link_leaves_them_to_the_cpu() -> None:
