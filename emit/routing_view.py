@@ -15,6 +15,7 @@ from planner.facts.model import Model
 from planner.facts.routing import Ground, LayerUse, Policy, PoolSet, RoutingStats
 
 NAMES: Final = {
+    Policy.SERVED: "llama.cpp",
     Policy.LRU: "LRU",
     Policy.LFU: "LFU",
     Policy.LAYER_LRU: "LRU per layer",
@@ -128,8 +129,8 @@ def _curves(stats: RoutingStats) -> Table:
 def _grounds(stats: RoutingStats) -> str:
     if stats.adaptive.ground is Ground.REPLAY:
         return (
-            "LRU and LFU are replays of the recorded order; a fixed set and whole layers are scored on the counts "
-            "they are chosen by."
+            "LRU and LFU are replays of the recorded order, llama.cpp's own pool without the prompt in it; a fixed set "
+            "and whole layers are scored on the counts they are chosen by."
         )
     return (
         "There are counts, but no order: LRU is a lower bound (tokens drawn independently; real ones repeat), the "
