@@ -82,7 +82,7 @@ def rates(threads: int, free_bytes: int, llama: Path) -> dict[str, Any]:
             taken.append(time.perf_counter() - start)
         return n_bytes / min(taken)
 
-    ram = torch.ones(size, dtype=torch.float32)
+    ram, card = torch.ones(size, dtype=torch.float32), torch.cuda.get_device_properties(0)
     told = subprocess.run([llama / "llama-server", "--help"], capture_output=True, text=True, check=True)
     version = subprocess.run([llama / "llama-server", "--version"], capture_output=True, text=True, check=True)
     build = re.search(r"version: (\d+)", version.stdout + version.stderr)
@@ -90,6 +90,8 @@ def rates(threads: int, free_bytes: int, llama: Path) -> dict[str, Any]:
         "kind": "machine",
         "name": torch.cuda.get_device_name(0),
         "total_bytes": torch.cuda.mem_get_info()[1],
+        "gpu_threads": card.multi_processor_count * card.max_threads_per_multi_processor,
+        "bare_context_bytes": bare_context(),
         "free_bytes": free_bytes,
         "pinned_bps": fastest(lambda: there.copy_(pinned, non_blocking=True), size),
         "pageable_bps": fastest(lambda: there.copy_(pageable), size),
@@ -100,6 +102,24 @@ def rates(threads: int, free_bytes: int, llama: Path) -> dict[str, Any]:
         "build": int(build[1]) if build else None,
         "flags": list(llama_help.parse(told.stdout)),
     }
+
+
+BARE = """
+import ctypes, sys
+cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+cuda.cuInit(0)
+print(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), flush=True)
+sys.stdin.read()
+"""
+
+
+def bare_context() -> int:
+    """Bytes that a CUDA context takes in a process that does nothing with it."""
+    before = torch.cuda.mem_get_info()[0]
+    with subprocess.Popen([sys.executable, "-c", BARE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        return int(before - torch.cuda.mem_get_info()[0])
 
 
 def record(llama: Path, model: Path, text: Path, out: Path, threads: int) -> None:

@@ -37,6 +37,7 @@ def machine_of(row: dict[str, Any], layers: list[Any]) -> Machine:
         memory_bps=measured(row["vram_bps"]),
         h2d_pinned_bps=measured(row["pinned_bps"]),
         h2d_pageable_bps=measured(row["pageable_bps"]),
+        threads=row.get("gpu_threads"),
     )
     cpu = Cpu(physical_cores=row["threads"], performance_cores=row["threads"], isa=("avx2", "avx512f"))
     return Machine(
