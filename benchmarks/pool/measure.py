@@ -90,7 +90,7 @@ def rates(threads: int, free_bytes: int, llama: Path) -> dict[str, Any]:
         "kind": "machine",
         "name": torch.cuda.get_device_name(0),
         "total_bytes": torch.cuda.mem_get_info()[1],
-        "gpu_threads": card.multi_processor_count * card.max_threads_per_multi_processor,
+        "gpu_threads": card.multi_processor_count * getattr(card, "max_threads_per_multi_processor", 0) or None,
         "bare_context_bytes": bare_context(),
         "free_bytes": free_bytes,
         "pinned_bps": fastest(lambda: there.copy_(pinned, non_blocking=True), size),
