@@ -18,7 +18,7 @@ NAMES: Final = {
     Policy.SERVED: "llama.cpp",
     Policy.LRU: "LRU",
     Policy.LFU: "LFU",
-    Policy.LAYER_LRU: "LRU per layer",
+    Policy.LAYER_LRU: "layer LRU",
     Policy.STATIC: "fixed set",
     Policy.LAYERS: "whole layers",
 }
@@ -122,7 +122,7 @@ def _curves(stats: RoutingStats) -> Table:
     for share in _SHOWN:
         rates = [f"{curve.at(share):.1%}" for curve in (adaptive, *others)]
         size = units.size(share * stats.expert_bytes)
-        table.add_row(Text(f"{share:.0%}"), Text(size), *map(Text, rates), Text(_bar(adaptive.at(share))))
+        table.add_row(Text(f"{share:.0%}"), Text(size), *map(Text, rates))
     return table
 
 

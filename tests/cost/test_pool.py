@@ -181,6 +181,13 @@ def test_the_pools_memory_is_what_the_card_showed(rows: list[dict[str, Any]], mo
     assert seen == 11
 
 
+def test_peaks_are_never_above_the_prediction(rows: list[dict[str, Any]], model: Model) -> None:
+    """With a pool and without, pinned and mapped: the whole device is predicted within 1 %, and never too low."""
+    for row in rows:
+        device = price(model).candidate(settings_of(row), ()).memory.devices[0]
+        assert 1.0 <= device.predicted_bytes / MIB / row["peak_mib"] <= 1.01, row["flags"]
+
+
 def hits(monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]) -> float:
     """The row's own hit rate takes the place of the expected one."""
     found = float(row["cache"]["hit_pct"]) / 100
