@@ -18,7 +18,8 @@ from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
 from planner.plans.settings import SplitMode
 from planner.units import MIB
 
-STEP_MIB: Final = 64
+STEP_MIB: Final = 16
+"""Coarser steps leave up to a twelfth of a small pool unused."""
 FLAG: Final = "--moe-cache-mib"
 SINCE: Final = 11505
 """First build seen with it (ggml-org/llama.cpp#29887)."""

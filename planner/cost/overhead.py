@@ -16,7 +16,8 @@ from planner.units import GIB, MIB, count, mib
 THREAD_BYTES: Final = 2130
 """Of a bare CUDA context per thread that the multiprocessors hold at once: the driver reserves local memory for all of
 them (CUDA driver API, ``CU_CTX_LMEM_RESIZE_TO_MAX``). 555 MiB on 188 multiprocessors of 1,536 threads, 107 on 34
-(ggml-org/llama.cpp#23604), 256 on 82 (invoke-ai/InvokeAI#9413): 2,015, 2,148 and 2,131 bytes."""
+(ggml-org/llama.cpp#23604), 256 on 82 (invoke-ai/InvokeAI#9413), 524 on 132 of 2,048 (benchmarks/pool): 2,015, 2,148,
+2,131 and 2,031 bytes."""
 
 DECODE_BYTES: Final = 40 * MIB
 """Kernels and graphs of decode: 289-293 MiB less a bare context of 250 in eight decode runs of a 16 GB Ada card under
