@@ -16,6 +16,7 @@ WIDTH: Final = 760
 HEIGHT: Final = 460
 _LEFT, _TOP, _RIGHT, _BOTTOM = 70, 70, 600, 400
 _COLOURS: Final = {
+    Policy.SERVED: "#0f172a",
     Policy.LRU: "#0b6bcb",
     Policy.LFU: "#c2410c",
     Policy.LAYER_LRU: "#15803d",

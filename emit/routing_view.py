@@ -15,9 +15,10 @@ from planner.facts.model import Model
 from planner.facts.routing import Ground, LayerUse, Policy, PoolSet, RoutingStats
 
 NAMES: Final = {
+    Policy.SERVED: "llama.cpp",
     Policy.LRU: "LRU",
     Policy.LFU: "LFU",
-    Policy.LAYER_LRU: "LRU per layer",
+    Policy.LAYER_LRU: "layer LRU",
     Policy.STATIC: "fixed set",
     Policy.LAYERS: "whole layers",
 }
@@ -121,15 +122,15 @@ def _curves(stats: RoutingStats) -> Table:
     for share in _SHOWN:
         rates = [f"{curve.at(share):.1%}" for curve in (adaptive, *others)]
         size = units.size(share * stats.expert_bytes)
-        table.add_row(Text(f"{share:.0%}"), Text(size), *map(Text, rates), Text(_bar(adaptive.at(share))))
+        table.add_row(Text(f"{share:.0%}"), Text(size), *map(Text, rates))
     return table
 
 
 def _grounds(stats: RoutingStats) -> str:
     if stats.adaptive.ground is Ground.REPLAY:
         return (
-            "LRU and LFU are replays of the recorded order; a fixed set and whole layers are scored on the counts "
-            "they are chosen by."
+            "LRU and LFU are replays of the recorded order, llama.cpp's own pool without the prompt in it; a fixed set "
+            "and whole layers are scored on the counts they are chosen by."
         )
     return (
         "There are counts, but no order: LRU is a lower bound (tokens drawn independently; real ones repeat), the "

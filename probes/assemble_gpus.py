@@ -74,6 +74,7 @@ def _merged(device: Listed, driver: DriverGpu | None) -> Gpu | None:
         memory_bps=driver.memory_bps if driver else None,
         h2d_pinned_bps=driver.h2d_pinned_bps if driver else None,
         driver=driver.driver if driver else None,
+        threads=driver.threads if driver else None,
     )
 
 
@@ -95,6 +96,7 @@ def _unlisted(drivers: tuple[DriverGpu, ...], ram_bytes: int | None) -> tuple[Gp
             memory_bps=d.memory_bps,
             h2d_pinned_bps=d.h2d_pinned_bps,
             driver=d.driver,
+            threads=d.threads,
         )
         for n, d in enumerate(ours)
     )

@@ -18,6 +18,7 @@ class DriverGpu:
         total_bytes, used_bytes, free_bytes: None where the driver has no memory of its own to report.
         unified: shares host RAM.
         driver: version of the kernel driver.
+        threads: that all its multiprocessors hold at once.
     """
 
     key: str
@@ -31,3 +32,4 @@ class DriverGpu:
     memory_bps: Reading | None = None
     h2d_pinned_bps: Reading | None = None
     driver: str | None = None
+    threads: int | None = None

@@ -168,6 +168,7 @@ _GPU = _fact(
     h2d_pageable_bps=_RATE,
     f16_flops=_RATE,
     driver=_TEXT,
+    threads=_int(gt=0, lt=1 << 24),
 )
 _DISK = _fact(
     facts.Disk,

@@ -17,6 +17,12 @@ from probes.host import Host
 from probes.probe import Absent, Failed, Found, Outcome, Request, Seen
 from probes.text import clean
 
+THREADS_PER_CORE: Final = {
+    (7, 0): 32, (7, 5): 16, (8, 0): 32, (8, 6): 12, (8, 7): 12, (8, 9): 12, (9, 0): 16, (10, 0): 16, (12, 0): 12,
+}  # fmt: skip
+"""Resident threads over cores of a multiprocessor, by compute capability (technical specifications in the CUDA
+programming guide: 2,048, 1,024 and 1,536 threads; 64 cores up to 8.0, 128 from 8.6 on)."""
+
 _SIGNS: Final = (
     "/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/sys/module/nvidia", "/sys/module/nvgpu",
 )  # fmt: skip
@@ -105,7 +111,15 @@ def _gpu(nvml: Any, card: cuda_order.Card, model: DriverModel, driver: str | Non
         memory_bps=_memory_bps(nvml, whole_card) if card.parent is None else None,
         h2d_pinned_bps=pcie.pinned(generation, width) if memory and generation and width else None,
         driver=driver,
+        threads=_threads(nvml, whole_card) if card.parent is None else None,
     )
+
+
+def _threads(nvml: Any, handle: Any) -> int | None:
+    """CUDA cores times the threads that a multiprocessor holds per core, by compute capability."""
+    cores, capability = ask(nvml, "NumGpuCores", handle), ask(nvml, "CudaComputeCapability", handle)
+    per_core = THREADS_PER_CORE.get(tuple(capability)) if capability else None
+    return int(cores) * per_core if cores and per_core else None
 
 
 def memory_of(nvml: Any, handle: Any) -> Any | None:

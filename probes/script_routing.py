@@ -24,8 +24,8 @@ NAME = b"ffn_moe_topk-"
 I32 = 26
 """``GGML_TYPE_I32``, ggml/include/ggml.h."""
 NOT_ROUTED = 0xFFFF
-TOP, TEMPERATURE = 40, 0.8
-"""Sampling of what the model writes by itself: greedy text soon repeats itself."""
+TOP, TOP_SHARE, LEAST_SHARE, TEMPERATURE = 40, 0.95, 0.05, 0.8
+"""Sampling of what the model writes by itself, llama-server's defaults (``--top-k --top-p --min-p --temp``, b11549)."""
 
 
 class Tensor(ctypes.Structure):
@@ -235,13 +235,16 @@ class Engine:
             raise SystemExit("decode failed")
 
     def sample(self, chance: random.Random) -> int:
-        """The next token: one of the ``TOP`` likeliest."""
+        """The next token, drawn as llama-server draws by default: of the likeliest that are not too unlikely."""
         import numpy as np
 
         logits = np.ctypeslib.as_array(self._logits(self._context, -1), (self._n_vocab,))
         best = np.argsort(-logits)[:TOP]
-        weights = np.exp((logits[best] - logits[best].max()) / TEMPERATURE)
-        return int(chance.choices(best.tolist(), weights.tolist())[0])
+        above = logits[best] - logits[best[0]]
+        share = np.exp(above) / np.exp(above).sum()
+        kept = (np.cumsum(share) - share < TOP_SHARE) & (share >= LEAST_SHARE * share[0])
+        weights = np.exp(above[kept] / TEMPERATURE)
+        return int(chance.choices(best[kept].tolist(), weights.tolist())[0])
 
 
 def run(engine: Engine, job: dict[str, Any], recorder: Recorder) -> dict[str, Any]:

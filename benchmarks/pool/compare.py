@@ -1,7 +1,8 @@
 """Predicted against measured decode of every point: ``python benchmarks/pool/compare.py FOLDER MODELS``
 
 FOLDER holds ``rows.jsonl`` and the recordings of ``measure.py``; MODELS the mixtures, or hollow ones of the same
-names (``upcycle.py DENSE x64k4.gguf 64 4 --hollow``, and so on). The median of the answers after the first counts.
+names (``upcycle.py DENSE x64k4.gguf 64 4 --hollow``, and so on; DENSE named as it was there: what was timed is found
+by the header). The median of the answers after the first counts, of both runs where a point was run again.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def settings_of(row: dict[str, Any]) -> Settings:
     return Settings(**data | {"split_mode": SplitMode(data["split_mode"])})
 
 
-def speed_of(row: dict[str, Any]) -> float:
-    return statistics.median(row["decode_tps"][1:] or row["decode_tps"])
+def speed_of(*rows: dict[str, Any]) -> float:
+    return statistics.median(tps for row in rows for tps in row["decode_tps"][1:] or row["decode_tps"])
 
 
 def hits_of(row: dict[str, Any]) -> float | None:
@@ -75,7 +76,24 @@ def evaluated(model: Model, machine: Machine, row: dict[str, Any]) -> dict[str, 
         "predicted_pool_mib": round(pool, 1) if settings.moe_cache_mib else None,
         "peak_mib": round(row["used_bytes"] / MIB),
         "predicted_mib": round(device.predicted_bytes / MIB),
+        "over": round(device.predicted_bytes / row["used_bytes"] - 1, 4),
     }
+
+
+def tabled(model: Model, machine: Machine, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A line per point; a second run joins the first, a greedy one leaves its hit rate."""
+    first = [row for row in rows if not row.get("again") and not row.get("greedy")]
+    table = [evaluated(model, machine, row) for row in first]
+    for line, row in zip(table, first, strict=True):
+        others = [other for other in rows if other["label"] == row["label"] and other is not row]
+        greedy = next((other for other in others if other.get("greedy")), None)
+        again = next((other for other in others if other.get("again")), None)
+        if greedy is not None:
+            line |= {"greedy_hits": hits_of(greedy), "greedy_tps": round(speed_of(greedy), 1)}
+        if again is not None:
+            noise = round(speed_of(again) / speed_of(row) - 1, 3)
+            line |= {"measured_tps": round(speed_of(row, again), 1), "noise": noise}
+    return table
 
 
 def order_faults(table: list[dict[str, Any]]) -> list[str]:
@@ -111,6 +129,24 @@ def best_of(table: list[dict[str, Any]], share: float) -> dict[str, Any]:
     return max(within(table, share), key=lambda line: line["measured_tps"])
 
 
+def judged(name: str, table: list[dict[str, Any]]) -> None:
+    """Order, break-even, memory and choices of one model, in words."""
+    over = [line["over"] for line in table if line["pool_mib"]]
+    if over:
+        print(f"# {name}: peaks with a pool {min(over):+.2%} to {max(over):+.2%} of the measured ones")
+    pools = [line for line in table if line["label"].startswith("pool")]
+    if not pools or pools[0]["label"] != "pool 0":
+        return
+    print(f"# {name}: order faults {order_faults(pools) or 'none'}; break-even measured at")
+    print(f"#   {even(pools, 'measured_tps')}, predicted at {even(pools, 'predicted_tps')}")
+    for share in (1 / 8, 1 / 4, 1 / 2):
+        print("#   choice up to {:g} of the experts: {} at {:.3f} of the best".format(share, *choice(table, share)))
+    for line in (line for line in table if line["label"].startswith("moeplan")):
+        best = best_of(table, float(line["label"].split()[1]))
+        ratio = line["measured_tps"] / best["measured_tps"]
+        print(f"#   {line['label']}: {ratio:.3f} of the best measured point of that size ({best['label']})")
+
+
 def main(folder: Path, models: Path) -> None:
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
     told = next(row for row in rows if row["kind"] == "machine")
@@ -118,23 +154,12 @@ def main(folder: Path, models: Path) -> None:
         model = analyze(str(models / f"{about['model']}.gguf"))
         routing, shape = load(str(folder / f"{about['model']}.npz"), model), shape_of(model)
         model = replace(model, routing=analyse(routing, shape.bytes_of(routing.layers), every_policy=False))
-        machine = machine_of(told, about["layers"])
         mine = [row for row in rows if row["kind"] == "point" and row["model"] == about["model"]]
         mine = [row for row in mine if "error" not in row and row["settings"]["devices"]]
-        table = [evaluated(model, machine, row) for row in mine]
+        table = tabled(model, machine_of(told, about["layers"]), mine)
         for line in table:
             print(json.dumps({"model": about["model"], **line}))
-        pools = [line for line in table if line["label"].startswith("pool")]
-        if not pools or pools[0]["label"] != "pool 0":
-            continue
-        print(f"# {about['model']}: order faults {order_faults(pools) or 'none'}; break-even measured at")
-        print(f"#   {even(pools, 'measured_tps')}, predicted at {even(pools, 'predicted_tps')}")
-        for share in (1 / 8, 1 / 4, 1 / 2):
-            print("#   choice up to {:g} of the experts: {} at {:.3f} of the best".format(share, *choice(table, share)))
-        for line in (line for line in table if line["label"].startswith("moeplan")):
-            best = best_of(table, float(line["label"].split()[1]))
-            ratio = line["measured_tps"] / best["measured_tps"]
-            print(f"#   {line['label']}: {ratio:.3f} of the best measured point of that size ({best['label']})")
+        judged(about["model"], table)
 
 
 if __name__ == "__main__":

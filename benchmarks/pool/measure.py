@@ -4,10 +4,11 @@
 
 ``LLAMA`` is a folder of CUDA programs of a build that lists ``--moe-cache-mib``. Needs torch (the ballast that makes a
 small card, and the links) and numpy, nothing else. It writes the mixtures (22 GB), records their routing with the
-same libllama, times their layers, and starts llama-server once per point: pools of 0, 1/16, 1/8, 1/4 and 1/2 of the
-expert bytes with all experts in RAM, whole layers of the same bytes, and what moeplan plans for two sizes of the
-card. Three answers each to real text; the first fills the pool. Rows go to ``FOLDER/rows.jsonl``, recordings beside
-it; ``compare.py`` reads both.
+same libllama, times their layers, and starts llama-server once per point, the most telling ones first: pools of 0,
+1/16, 1/8, 1/4 and 1/2 of the expert bytes with all experts in RAM, what moeplan plans for two sizes of the card, whole
+layers of a quarter of the bytes, the best of all again (its difference is the noise), and two pools with greedy answers
+(their hit rate beside that of sampled ones; llama.cpp tells it at exit only). Three answers each to real text; the
+first fills the pool. Rows go to ``FOLDER/rows.jsonl``, recordings beside it; ``compare.py`` reads both.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import json
 import os
 import re
+import statistics
 import subprocess
 import sys
 import time
@@ -30,7 +32,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from pool_common import ANSWER, PROMPT, ROOT, machine_of, points, texts, workload
+from pool_common import ANSWER, PROMPT, ROOT, layers_of, machine_of, points, texts, workload
 from upcycle import upcycle
 
 from emit.flags import spell
@@ -53,9 +55,12 @@ from probes.host import LocalHost
 from probes.probe import Found
 from probes.timed import Subject
 
-MODELS = {"x128k8": (128, 8), "x64k4": (64, 4), "x256k8": (256, 8)}
-RECORDED, PORT = 4096, 8097
-ANSWERS = 3
+MODELS = {"x256k8": (256, 8), "x128k8": (128, 8), "x64k4": (64, 4)}
+RECORDED, PORT = 1024, 8097
+TIMED_S, ANSWERS = 18.0, 3
+SAMPLED = {"temperature": 0.8, "top_k": 40, "seed": 1}
+GREEDY = {"temperature": 0.0}
+GREEDY_AT = ("pool 0.125", "pool 0.5")
 CACHE_LINE = re.compile(r"llama_moe_cache: .*|.*MoE cache size = .*|.*MoE cache budget is too small.*")
 BUFFERS = re.compile(r"(\S+) (.*?)buffer size = +([\d.]+) MiB")
 
@@ -77,7 +82,7 @@ def rates(threads: int, free_bytes: int, llama: Path) -> dict[str, Any]:
             taken.append(time.perf_counter() - start)
         return n_bytes / min(taken)
 
-    ram = torch.ones(size, dtype=torch.float32)
+    ram, card = torch.ones(size, dtype=torch.float32), torch.cuda.get_device_properties(0)
     told = subprocess.run([llama / "llama-server", "--help"], capture_output=True, text=True, check=True)
     version = subprocess.run([llama / "llama-server", "--version"], capture_output=True, text=True, check=True)
     build = re.search(r"version: (\d+)", version.stdout + version.stderr)
@@ -85,6 +90,8 @@ def rates(threads: int, free_bytes: int, llama: Path) -> dict[str, Any]:
         "kind": "machine",
         "name": torch.cuda.get_device_name(0),
         "total_bytes": torch.cuda.mem_get_info()[1],
+        "gpu_threads": card.multi_processor_count * getattr(card, "max_threads_per_multi_processor", 0) or None,
+        "bare_context_bytes": bare_context(),
         "free_bytes": free_bytes,
         "pinned_bps": fastest(lambda: there.copy_(pinned, non_blocking=True), size),
         "pageable_bps": fastest(lambda: there.copy_(pageable), size),
@@ -95,6 +102,24 @@ def rates(threads: int, free_bytes: int, llama: Path) -> dict[str, Any]:
         "build": int(build[1]) if build else None,
         "flags": list(llama_help.parse(told.stdout)),
     }
+
+
+BARE = """
+import ctypes, sys
+cuda, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+cuda.cuInit(0)
+print(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), flush=True)
+sys.stdin.read()
+"""
+
+
+def bare_context() -> int:
+    """Bytes that a CUDA context takes in a process that does nothing with it."""
+    before = torch.cuda.mem_get_info()[0]
+    with subprocess.Popen([sys.executable, "-c", BARE], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        return int(before - torch.cuda.mem_get_info()[0])
 
 
 def record(llama: Path, model: Path, text: Path, out: Path, threads: int) -> None:
@@ -120,8 +145,8 @@ def prompts() -> Iterator[str]:
         yield text[start : start + size]
 
 
-def serve(llama: Path, flags: tuple[str, ...], log: Path, before: int) -> dict[str, Any]:
-    """Start, answer, stop; speeds, memory and what the log says."""
+def serve(llama: Path, flags: tuple[str, ...], log: Path, before: int, sampling: dict[str, Any]) -> dict[str, Any]:
+    """Start, answer, stop; speeds, memory of the whole device and what the log says."""
     argv = [str(llama / "llama-server"), *flags, "-lv", "4"]
     argv[argv.index("--port") + 1] = str(PORT)
     row: dict[str, Any] = {"decode_tps": [], "prompt_tps": [], "prompt_n": [], "predicted_n": []}
@@ -132,8 +157,8 @@ def serve(llama: Path, flags: tuple[str, ...], log: Path, before: int) -> dict[s
             row["load_s"] = wait(server, start)
             lowest = before
             for prompt in prompts():
-                body = {"prompt": prompt, "n_predict": ANSWER, "temperature": 0.8, "top_k": 40, "seed": 1}
-                told = ask("/completion", body | {"ignore_eos": True, "cache_prompt": False})["timings"]
+                body = {"prompt": prompt, "n_predict": ANSWER, "ignore_eos": True, "cache_prompt": False}
+                told = ask("/completion", body | sampling)["timings"]
                 row["decode_tps"].append(round(told["predicted_per_second"], 2))
                 row["prompt_tps"].append(round(told["prompt_per_second"], 1))
                 row["prompt_n"].append(told["prompt_n"])
@@ -187,7 +212,7 @@ def main() -> None:
     parser.add_argument("--models", type=Path, default=Path("/tmp/moeplan-pool"))
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--free-gib", type=float, default=12.0)
-    parser.add_argument("--budget", type=float, default=440.0, help="seconds; no point is started that would pass it")
+    parser.add_argument("--budget", type=float, default=350.0, help="seconds; no point is started that would pass it")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", nargs="*", default=list(MODELS))
     asked = parser.parse_args()
@@ -230,21 +255,37 @@ def run_model(name: str, asked: Any, found: dict[str, Any], before: int, end: fl
     model, host = analyze(str(path)), LocalHost(cache_dir=str(asked.models / "cache"))
     shape, routing = shape_of(model), load(str(recording), model)
     model = replace(model, routing=analyse(routing, shape.bytes_of(routing.layers), every_policy=False))
-    timed = time_layers(host, Subject(machine_of(found, []), model), 25.0, str(asked.llama), ())
+    timed = time_layers(host, Subject(machine_of(found, []), model), TIMED_S, str(asked.llama), ())
     layers = timed.value["rates"] if isinstance(timed, Found) else []
     note = timed.note if isinstance(timed, Found) else timed.reason
     took = {"wrote_s": round(wrote, 1), "recorded_s": round(recorded, 1), "timed_s": round(time.monotonic() - start, 1)}
     size = {"n_expert": model.n_expert, "n_expert_used": model.n_expert_used, "expert_bytes": model.expert_bytes}
     keep(kind="model", model=name, layers=layers, note=note, **size, **took)
-    machine = machine_of(found, layers)
-    for label, settings in (*points(model, asked.threads), *planned(machine, model)):
+    run_points(model, machine_of(found, layers), asked, before, end, lambda **row: keep(model=name, **row))
+
+
+def run_points(model: Model, machine: Machine, asked: Any, before: int, end: float, keep: Any) -> None:
+    """One server per point; a point that the time does not allow is left out."""
+    found: dict[str, tuple[float, Settings]] = {}
+
+    def run(label: str, settings: Settings, sampling: dict[str, Any] = SAMPLED, **how: Any) -> None:
         if time.monotonic() > end - 15:
-            print(f"{name} {label}: no time left", flush=True)
+            print(f"{label}: no time left", flush=True)
             return
         flags = spell(settings, model, machine)
-        row = serve(asked.llama, flags, asked.models / "server.log", before)
+        row = serve(asked.llama, flags, asked.models / "server.log", before, sampling)
         pool = {"n_cpu_moe": settings.n_cpu_moe, "moe_cache_mib": settings.moe_cache_mib}
-        keep(kind="point", model=name, label=label, flags=" ".join(flags), settings=plain(settings), **pool, **row)
+        keep(kind="point", label=label, **how, flags=" ".join(flags), settings=plain(settings), **pool, **row)
+        if row["decode_tps"]:
+            found.setdefault(label, (statistics.median(row["decode_tps"]), settings))
+
+    for label, settings in (*points(model, asked.threads), *planned(machine, model), *layers_of(model, asked.threads)):
+        run(label, settings)
+    for label in sorted(found, key=lambda label: -found[label][0])[:1]:
+        run(label, found[label][1], again=True)
+    for label in GREEDY_AT:
+        if label in found:
+            run(label, found[label][1], GREEDY, greedy=True)
 
 
 def plain(settings: Settings) -> dict[str, Any]:

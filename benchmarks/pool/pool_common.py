@@ -37,6 +37,7 @@ def machine_of(row: dict[str, Any], layers: list[Any]) -> Machine:
         memory_bps=measured(row["vram_bps"]),
         h2d_pinned_bps=measured(row["pinned_bps"]),
         h2d_pageable_bps=measured(row["pageable_bps"]),
+        threads=row.get("gpu_threads"),
     )
     cpu = Cpu(physical_cores=row["threads"], performance_cores=row["threads"], isa=("avx2", "avx512f"))
     return Machine(
@@ -70,11 +71,14 @@ def point(model: Model, threads: int, n_cpu_moe: int, pool_mib: int) -> Settings
 
 
 def points(model: Model, threads: int) -> Iterator[tuple[str, Settings]]:
-    """The pool at every share with all experts in RAM, and whole layers of the same bytes."""
+    """The pool at every share with all experts in RAM."""
     for share in SHARES:
         yield f"pool {share:g}", point(model, threads, model.n_layer, round(share * model.expert_bytes / MIB))
-    for share in SHARES[3:]:
-        yield f"layers {share:g}", point(model, threads, round(model.n_layer * (1 - share)), 0)
+
+
+def layers_of(model: Model, threads: int) -> Iterator[tuple[str, Settings]]:
+    """Whole layers of a quarter of the bytes."""
+    yield "layers 0.25", point(model, threads, round(model.n_layer * 0.75), 0)
 
 
 def texts() -> tuple[str, str]:

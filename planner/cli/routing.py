@@ -25,7 +25,8 @@ def routing(
         str | None, typer.Option(metavar="FILE", help="A text like those the model will see; default: a short sample.")
     ] = None,
     output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="FILE", help="Where to keep it; default: MODEL.routing.npz.")
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Where to keep it; default: MODEL.routing.npz here."),
     ] = None,
     tokens: Annotated[int, typer.Option(min=64, max=1 << 20, metavar="N", help="Tokens of the text, at most.")] = 4096,
     answer_tokens: Annotated[

@@ -48,6 +48,7 @@ class CostModel:
         self.unified = frozenset(gpu.id for gpu in machine.gpus if gpu.unified)
         self.pools = Pools(model, machine)
         self._graph = GraphModel(model)
+        self._activation_bytes = overhead.activation_bytes(model)
         self._weights: dict[tuple[object, ...], WeightTable] = {}
         self._kv: dict[tuple[object, ...], KvTable] = {}
         self._spans: dict[tuple[object, ...], tuple[Span, ...]] = {}
@@ -71,6 +72,7 @@ class CostModel:
         work = self._compute_terms(settings, shape) if compute else {}
         cache = self._expert_cache(settings)
         cut = cuts_tensors(settings)
+        host = self._host(settings, shape, placed, context.get(HOST, ()), work.get(HOST, ()))
         devices = tuple(
             DeviceMemory(
                 id=device,
@@ -80,11 +82,10 @@ class CostModel:
                 context=_told(context.get(device, ()), cut=cut),
                 compute=_told(work.get(device, ()), cut=cut),
                 cache=cache.get(device, ()),
-                overhead=overhead.driver_context(self._gpus[device]) if device in active_devices(settings) else (),
+                overhead=self._overhead(device, settings, host) if device in active_devices(settings) else (),
             )
             for device in settings.devices
         )
-        host = self._host(settings, shape, placed, context.get(HOST, ()), work.get(HOST, ()))
         return joined(devices, host, self.unified)
 
     @property
@@ -267,6 +268,10 @@ class CostModel:
             available_bytes=ram.available_bytes,
             lazy_bytes=placed.lazy,
         )
+
+    def _overhead(self, device: str, settings: Settings, host: HostMemory) -> tuple[Term, ...]:
+        gpu = self._gpus[device]
+        return overhead.driver_context(gpu, settings.n_ubatch, host.pinned_bytes, self._activation_bytes)
 
     def _checkpoints(self, settings: Settings, shape: Shape) -> tuple[Term, ...]:
         table = self._kv_table(settings.type_k, settings.type_v, shape.flash_attn, False)

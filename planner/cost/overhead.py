@@ -4,37 +4,98 @@ from __future__ import annotations
 
 from typing import Final
 
-from planner.cost.shape import MTP, Shape
+from planner.cost.blocks import PLAIN_TYPES
+from planner.cost.shape import MTP, Shape, pad
 from planner.facts.machine import Backend, DriverModel, Gpu
-from planner.facts.model import Model
+from planner.facts.model import Model, Role
 from planner.facts.reading import Source
 from planner.plans.memory import Term
 from planner.plans.settings import Settings, Tool
-from planner.units import GIB, MIB, count
+from planner.units import GIB, MIB, count, mib
 
-DESKTOP_CONTEXT_BYTES: Final = 300 * MIB
-"""CUDA context, modules and graphs of a desktop card: 289-293 MiB measured over eight decode runs of a
-16 GB Ada card under WDDM (NVML peak minus desktop minus all buffers)."""
+THREAD_BYTES: Final = 2130
+"""Of a bare CUDA context per thread that the multiprocessors hold at once: the driver reserves local memory for all of
+them (CUDA driver API, ``CU_CTX_LMEM_RESIZE_TO_MAX``). 555 MiB on 188 multiprocessors of 1,536 threads, 107 on 34
+(ggml-org/llama.cpp#23604), 256 on 82 (invoke-ai/InvokeAI#9413), 524 on 132 of 2,048 (benchmarks/pool): 2,015, 2,148,
+2,131 and 2,031 bytes."""
 
-DATACENTRE_CONTEXT_BYTES: Final = 800 * MIB
-"""The same of a large card with its pools: 755-781 MiB measured on an H200 (NVML peak minus buffers, b11434)."""
+DECODE_BYTES: Final = 40 * MIB
+"""Kernels and graphs of decode: 289-293 MiB less a bare context of 250 in eight decode runs of a 16 GB Ada card under
+WDDM (NVML peak minus desktop minus all buffers), prompts read elsewhere; 28 to 31 in three llama-bench runs without a
+prompt on a Hopper card."""
 
-DATACENTRE_FROM_BYTES: Final = 40 * GIB
-"""Cards at or above this size count as datacentre parts: more SMs, larger modules and pools."""
+PROMPT_BYTES: Final = 128 * MIB
+"""Kernels of prompts, cuBLAS's workspace (32 MiB on Hopper, 4 elsewhere: cuBLAS reference, ``cublasSetWorkspace``) and
+``FIRST_SCRATCH``: the middle of what 43 runs of llama-server and llama-bench on a Hopper card left above all other
+terms here (b11434 and b11549, drivers of 2026, models of 64 to 256 experts, with and without an expert cache)."""
+
+SPREAD_BYTES: Final = 18 * MIB
+"""How far those runs lie above and below the middle. It is added: too little is a crash, or a lottery under WDDM."""
+
+PROMPT_TOKENS: Final = 32
+"""Smaller ubatches run the kernels of decode."""
+
+LARGE_THREADS: Final = 132 * 2048
+LARGE_FROM: Final = 40 * GIB
+USUAL_THREADS: Final = 80 * 1536
+"""Threads where the driver does not tell: cards of data centres by their size, others as the two that were measured."""
+
+TABLE_SHARE: Final = 496
+"""Host memory that a device may read stands in page tables on the device: 8 bytes per page of 4 KiB (NVIDIA's MMU
+format, open-gpu-doc: a 512th), and 3 % for what holds them. 34 MiB more for 16,907 MiB pinned than for as much mapped,
+20 for 9,882 (qwen3-30b-a3b, b11434 and b11549)."""
+
+Q8_BYTES: Final = (36, 32)
+ROW_PADDING: Final = 512
+FIRST_SCRATCH: Final = 16 * MIB
+"""llama.cpp's pool for steps in between, which no breakdown shows: MMQ quantises a prompt's activations to q8_1, 36
+bytes for 32 values, once per selected expert, rows padded to 512 (``ggml_cuda_mul_mat_q``, b11434). Up to this size
+another step is larger: nothing more from ubatch 512 to 1,024, 20 MiB more at 2,048 (qwen3-30b-a3b)."""
+
+_CUDA_KERNELS: Final = (Backend.CUDA, Backend.ROCM)
 
 
-def driver_context(gpu: Gpu) -> tuple[Term, ...]:
-    """Driver memory of one llama.cpp process on a device, assumed by backend and size of the card.
+def driver_context(gpu: Gpu, n_ubatch: int, pinned_bytes: int, activation_bytes: int) -> tuple[Term, ...]:
+    """Driver memory of one llama.cpp process on a device, and what its kernels take beside the buffers.
 
     Nothing for RPC (the remote process holds it outside our buffers' device view) and Metal (shared heap).
+
+    Args:
+        pinned_bytes: host memory that the device may read.
+        activation_bytes: of one token, quantised for its largest multiply.
     """
-    if gpu.backend in (Backend.RPC, Backend.METAL):
+    backend = gpu.backend or Backend.CUDA
+    if backend in (Backend.RPC, Backend.METAL):
         return ()
-    large = gpu.total_bytes >= DATACENTRE_FROM_BYTES and gpu.driver_model is not DriverModel.WDDM
-    n_bytes = DATACENTRE_CONTEXT_BYTES if large else DESKTOP_CONTEXT_BYTES
-    measured = "755-781 MiB measured on an H200" if large else "289-293 MiB measured on a 16 GB Ada card under WDDM"
-    name = f"{gpu.backend or Backend.CUDA} context"
-    return (Term(name, n_bytes, Source.ASSUMED, f"driver context, modules and pools: {measured}"),)
+    prompts = n_ubatch >= PROMPT_TOKENS
+    threads = gpu.threads or _threads(gpu)
+    n_bytes = threads * THREAD_BYTES + DECODE_BYTES + prompts * PROMPT_BYTES + SPREAD_BYTES
+    told = "" if gpu.threads else ", assumed by its size"
+    detail = f"{count(threads)} resident threads{told}, kernels and graphs; measured +-{SPREAD_BYTES // MIB} MiB"
+    terms = [Term(f"{backend} context", n_bytes, Source.ASSUMED, detail)]
+    if pinned_bytes:
+        detail = f"a {TABLE_SHARE}th of {mib(pinned_bytes)} of page-locked host memory"
+        terms.append(Term("page tables", pinned_bytes // TABLE_SHARE, Source.DERIVED, detail))
+    scratch = n_ubatch * activation_bytes - FIRST_SCRATCH
+    if scratch > 0 and backend in _CUDA_KERNELS:
+        detail = f"{count(n_ubatch)} tokens x {count(activation_bytes)} B of q8_1, less what the context counts"
+        terms.append(Term("quantised activations", scratch, Source.DERIVED, detail))
+    return tuple(terms)
+
+
+def _threads(gpu: Gpu) -> int:
+    large = gpu.total_bytes >= LARGE_FROM and gpu.driver_model is not DriverModel.WDDM
+    return LARGE_THREADS if large else USUAL_THREADS
+
+
+def activation_bytes(model: Model) -> int:
+    """Of one token, as q8_1, for the block's multiply that needs most; nothing where no weight is quantised."""
+    widest = 0
+    for tensor in model.tensors:
+        if tensor.layer is not None and len(tensor.shape) > 1 and tensor.type not in PLAIN_TYPES:
+            rows = model.n_expert_used if tensor.role is Role.EXPERT else 1
+            widest = max(widest, rows * pad(tensor.shape[0], ROW_PADDING))
+    return widest * Q8_BYTES[0] // Q8_BYTES[1]
 
 
 def output_buffer(model: Model, shape: Shape) -> Term:

@@ -21,23 +21,25 @@ from planner.plans.memory import Term
 from planner.plans.settings import LoadMode, Settings, SplitMode
 from planner.units import MIB, count
 
-UPLOAD_SHARE: Final = 0.84
-"""Of the link's rate that uploads of single experts reach: 817 MiB of misses in 18.5 ms of a token on a link of
-55 GB/s (qwen3-30b-a3b, pieces of 0.3 MiB, b11549); 20.6 of 23.5 GB/s for nine pieces (RTX 4080 SUPER)."""
+PIECE_S: Final = 4.0e-6
+"""Time of one upload beside its bytes at the link's full rate; a missing expert is one upload per matrix. 3.7, 3.9 and
+4.7 us (mixtures of 128, 64 and 256 experts with pieces of 0.53 MiB at 22 to 94 % hits) and 3.9 us (qwen3-30b-a3b,
+pieces of 0.91 MiB at 21 and 98 %; all b11549 on links of 55 GB/s): the slope of the token's time, less its bytes, over
+the number of pieces. So 20.6 of 23.5 GB/s come out for nine pieces (RTX 4080 SUPER), and small experts load slower."""
 
-SYNC_S: Final = 3.2e-5
-"""Fixed time per served block and token: the choice is read back and looked up before the multiply."""
+SERVED_S: Final = 3.2e-5
+"""Fixed time per served block and token: the choice is read back, looked up, and the launch of what follows waits for
+that, so a token is many small CUDA graphs instead of one. 36, 30 and 28 us over timed blocks of the same three
+mixtures, 26 for qwen3-30b-a3b (over its 3.46 ms without a pool, and 1.5 ms for drawing from its whole vocabulary)."""
 
-UNGRAPHED_S: Final = 1.7e-5
-"""More per block on a device and token: with the read-backs a token is no CUDA graph any more. Together with ``SYNC_S``
-and ``rates.LAYER_S`` 6.9 ms per token of qwen3-30b-a3b at 98 % hits with 48 served blocks, 6.5 with 36 (b11549; 6.6 to
-7.8 and 6.3 to 7.4 measured)."""
+HELD: Final = frozenset(f"ffn_{part}_exps.weight" for part in ("gate_up", "gate", "up", "down"))
 
 
 class Layer(NamedTuple):
     """What decides which blocks share slots."""
 
     kind: tuple[tuple[str, str, tuple[int, ...]], ...]
+    """Its matrices of experts: name, type and shape."""
     expert_bytes: int
     """Of all its experts, in all their matrices."""
 
@@ -49,6 +51,7 @@ class Group:
     Args:
         slots: experts it holds; 0 where it is switched off.
         slot_bytes: of one expert.
+        pieces: matrices of one expert, each uploaded on its own.
     """
 
     device: str
@@ -57,6 +60,12 @@ class Group:
     slot_bytes: int
     n_expert: int
     n_used: int
+    pieces: int
+
+    @property
+    def selected(self) -> int:
+        """Experts that a token selects in its blocks."""
+        return len(self.blocks) * self.n_used
 
     @property
     def share(self) -> float:
@@ -84,30 +93,28 @@ class Service:
     Args:
         decode_share, prefill_share: per block, the share of its expert bytes that host memory still has to do with:
             nothing in decode, what the pool does not hold in prefill.
-        n_blocks: blocks on devices, and ``n_served`` of them that the pool serves.
-        missed: bytes per token that it has to upload, by device.
+        n_served: blocks that the pool serves.
+        missed: experts per token that it has to upload, by group.
     """
 
     decode_share: tuple[float, ...]
     prefill_share: tuple[float, ...]
-    n_blocks: int = 0
     n_served: int = 0
-    missed: tuple[tuple[str, float], ...] = ()
+    missed: tuple[tuple[Group, float], ...] = ()
 
     def charge(self, seconds: Seconds, settings: Settings, rates: Rates, resident: float) -> None:
-        """Add what a token waits for: launches one by one, the read-back of served blocks, misses on their way."""
-        seconds.gpu += self.n_blocks * UNGRAPHED_S
-        seconds.pcie += self.n_served * SYNC_S
-        for device, n_bytes in self.missed:
-            seconds.pcie += n_bytes / upload_bps(settings, rates, device)
-            seconds.disk += n_bytes * (1.0 - resident) / rates.disk.value
+        """Add what a token waits for: the read-back of served blocks, misses on their way."""
+        seconds.gpu += self.n_served * SERVED_S
+        for group, experts in self.missed:
+            seconds.pcie += experts * upload_s(group, settings, rates)
+            seconds.disk += experts * group.slot_bytes * (1.0 - resident) / rates.disk.value
 
 
-def upload_bps(settings: Settings, rates: Rates, device: str) -> float:
-    """Bytes per second at which missing experts arrive on a device."""
-    link = rates.gpus[device]
+def upload_s(group: Group, settings: Settings, rates: Rates) -> float:
+    """Seconds until one missing expert has arrived on its device."""
+    link = rates.gpus[group.device]
     pinned = settings.load_mode is LoadMode.NONE and not settings.no_host
-    return (link.pinned if pinned else link.pageable).value * UPLOAD_SHARE
+    return group.slot_bytes / (link.pinned if pinned else link.pageable).value + group.pieces * PIECE_S
 
 
 class Pools:
@@ -150,7 +157,7 @@ class Pools:
         n_expert, used = self._model.n_expert, self._used(blocks[0])
         slot_bytes = layer.expert_bytes // n_expert
         slots = min(int(budget // slot_bytes) - 1, len(blocks) * n_expert)
-        return Group(device, blocks, slots if slots >= used else 0, slot_bytes, n_expert, used)
+        return Group(device, blocks, slots if slots >= used else 0, slot_bytes, n_expert, used, len(layer.kind))
 
     def _used(self, block: int) -> int:
         return self._model.layers[block].n_expert_used or self._model.n_expert_used
@@ -184,22 +191,18 @@ class Pools:
         groups = [group for group in self.groups(settings, layer_map, host_share) if group.slots]
         if not groups:
             return Service(host_share, host_share)
-        decode, prefill, missed = list(host_share), list(host_share), dict.fromkeys((g.device for g in groups), 0.0)
+        decode, prefill = list(host_share), list(host_share)
         for group in groups:
             for block in group.blocks:
                 decode[block], prefill[block] = 0.0, 1.0 - group.share
-            active = len(group.blocks) * group.n_used * group.slot_bytes
-            missed[group.device] += active * (1.0 - self.hit_rate(group))
-        served, blocks = sum(len(group.blocks) for group in groups), sum(d != HOST for d in layer_map[:-1])
-        return Service(tuple(decode), tuple(prefill), blocks, served, tuple(missed.items()))
+        missed = tuple((group, group.selected * (1.0 - self.hit_rate(group))) for group in groups)
+        return Service(tuple(decode), tuple(prefill), sum(len(group.blocks) for group in groups), missed)
 
     def hit_rate(self, group: Group) -> float:
-        """Expected share of hits in decode: nothing below one token's experts, the curve above.
+        """Expected share of hits in decode.
 
         A recording with fewer experts per token than the model uses is read at a pool that much smaller.
         """
-        if group.slots < group.n_used * len(group.blocks):
-            return 0.0
         stats = self._model.routing
         scale = stats.routing.n_used / group.n_used if stats is not None else 1.0
         return self.curve.at(group.share * min(scale, 1.0)) if group.share < 1.0 else 1.0
@@ -219,12 +222,13 @@ def expected(model: Model) -> HitCurve:
 
 
 def _layers(model: Model) -> dict[int, Layer]:
-    """Blocks with routed experts that run."""
+    """Blocks with routed experts that run; their biases and scales are not held (``llama_moe_cache_layer_experts``)."""
     tensors: dict[int, list[tuple[str, str, tuple[int, ...]]]] = {}
     sizes: dict[int, int] = {}
     for tensor in model.tensors:
-        if tensor.role is Role.EXPERT and tensor.layer is not None and not model.layers[tensor.layer].nextn:
-            stem = tensor.name.split(".", 2)[2]
+        stem = tensor.name.split(".", 2)[-1]
+        held = tensor.role is Role.EXPERT and stem in HELD
+        if held and tensor.layer is not None and not model.layers[tensor.layer].nextn:
             tensors.setdefault(tensor.layer, []).append((stem, tensor.type, tensor.shape))
             sizes[tensor.layer] = sizes.get(tensor.layer, 0) + tensor.n_bytes
     return {block: Layer(tuple(sorted(parts)), sizes[block]) for block, parts in sorted(tensors.items())}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from planner.cost.host_share import host_expert_shares
 from planner.cost.layout import active_devices, layer_devices, split_shares
-from planner.cost.pool import Pools, upload_bps
+from planner.cost.pool import Pools, upload_s
 from planner.cost.rates import rates_of
 from planner.facts.machine import Backend, Machine
 from planner.facts.model import Model
@@ -39,10 +39,10 @@ def gain(model: Model, machine: Machine, pooled: Candidate, without: Candidate) 
     layers = layer_devices(model.n_layer, settings.n_gpu_layers, devices, split_shares(settings, machine))
     groups = pools.groups(settings, layers, host_expert_shares(model, settings, layers))
     running, rates = [group for group in groups if group.slots], rates_of(machine)
-    active = {group: len(group.blocks) * group.n_used * group.slot_bytes for group in running}
+    active = {group: group.selected * group.slot_bytes for group in running}
     whole = sum(active.values())
     hits = sum(active[group] * pools.hit_rate(group) for group in running) / whole if whole else 0.0
-    seconds = {group: active[group] / upload_bps(settings, rates, group.device) for group in running}
+    seconds = {group: group.selected * upload_s(group, settings, rates) for group in running}
     missed_s = sum(seconds[group] * (1.0 - pools.hit_rate(group)) for group in running)
     held_s = 1.0 / pooled.speed.decode_tps.mid - missed_s
     slots, experts = sum(g.slots for g in running), sum(len(g.blocks) * g.n_expert for g in running)

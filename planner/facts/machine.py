@@ -75,7 +75,8 @@ class Ram:
 class Gpu:
     """One device as llama.cpp names it (``CUDA0``, ``RPC0``, …).
 
-    ``used_bytes`` is what others hold now (desktop included); ``unified`` means it shares host RAM.
+    ``used_bytes`` is what others hold now (desktop included); ``unified`` means it shares host RAM; ``threads`` is how
+    many its multiprocessors hold at once.
     """
 
     id: str
@@ -91,6 +92,7 @@ class Gpu:
     h2d_pageable_bps: Reading | None = None
     f16_flops: Reading | None = None
     driver: str | None = None
+    threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,7 +73,9 @@ class Policy(StrEnum):
     LAYER_LRU = "layer_lru"
     """Equal parts per layer, each with its least recently used expert out first."""
     LRU = "lru"
-    """One pool, least recently used out first: what llama.cpp's cache does."""
+    """One pool, least recently used out first; the prompt goes through it."""
+    SERVED = "served"
+    """The same as llama.cpp's cache fills it: prompts pass it by, answers before have filled it."""
     LFU = "lfu"
     """One pool, least frequently used out first."""
 
@@ -176,8 +178,8 @@ class RoutingStats:
 
     @property
     def adaptive(self) -> HitCurve:
-        """What is known of a pool that adapts: its replay, or the fixed set as a lower bound."""
-        found = self.curve(Policy.LRU) or self.curve(Policy.STATIC)
+        """What is known of llama.cpp's pool: its replay, or a lower bound from counts."""
+        found = self.curve(Policy.SERVED) or self.curve(Policy.LRU) or self.curve(Policy.STATIC)
         return found if found is not None else prior(self.cycle_share)
 
 

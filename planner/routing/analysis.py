@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import log2
 from typing import TYPE_CHECKING, Final
 
@@ -34,6 +35,8 @@ MOST_TOKENS: Final = 1024
 """Replayed at most: a pool is in its steady state after some hundred tokens."""
 MOST_LOOKUPS: Final = 800_000
 """Replayed at most, whatever a file claims: ``MOST_TOKENS`` of 94 layers with 8 experts each fit."""
+MOST_WARM: Final = 512
+"""Tokens of a text that fill a pool before the answer: one of half the experts is full by then."""
 WARM_SHARE: Final = 0.25
 """Of a text replayed as if it were decoded, what only fills the pool."""
 
@@ -145,14 +148,15 @@ def _replayed(
     import numpy as np
 
     bank, rows = float(sizes.sum()) * routing.n_expert, len(sizes)
+    yield HitCurve(Policy.SERVED, Ground.REPLAY, _served(routing, phase, sequence, sizes))
+    if not every_policy:
+        return
     warm, scored = _parts(routing, phase, sequence)
     found = replay.lookups(warm, scored, sizes, routing.n_expert)
     reuse = np.sort(replay.reuse_bytes(found))
-    shares = sorted({*SHARES, routing.n_used / routing.n_expert, 1.5 * routing.n_used / routing.n_expert})
-    points = [(share, _held(reuse, share * bank)) for share in shares if share < 1.0]
-    yield HitCurve(Policy.LRU, Ground.REPLAY, tuple(points))
-    if not every_policy:
-        return
+    yield HitCurve(
+        Policy.LRU, Ground.REPLAY, tuple((share, _held(reuse, share * bank)) for share in _shares_of(routing))
+    )
     lfu = tuple((share, replay.lfu_hits(found, share * bank)) for share in SHARES)
     yield HitCurve(Policy.LFU, Ground.REPLAY, lfu)
     alone = (
@@ -164,8 +168,32 @@ def _replayed(
     yield HitCurve(Policy.LAYER_LRU, Ground.REPLAY, parts)
 
 
+def _served(routing: Routing, phase: Phase, sequence: np.ndarray, sizes: np.ndarray) -> tuple[tuple[float, float], ...]:
+    """Hit rates of llama.cpp's pool in the middle of a session.
+
+    Batches of more than 32 tokens only read it, so prompts do not fill it, and it outlives a request
+    (``get_slot_map``, src/llama-moe-cache.cpp, b11549). The text that was read stands for the answers before.
+    """
+    import numpy as np
+
+    before, answer = _parts(routing, phase, sequence)
+    before = before[-MOST_WARM:]
+    found = replay.lookups(before[:0], np.concatenate([before, answer]), sizes, routing.n_expert)
+    first = int((before != NOT_ROUTED).sum())
+    reuse = np.sort(replay.reuse_bytes(replace(found, scored=np.arange(len(found.entry)) >= first)))
+    bank = float(sizes.sum()) * routing.n_expert
+    return tuple((share, _held(reuse, share * bank)) for share in _shares_of(routing))
+
+
+def _shares_of(routing: Routing) -> list[float]:
+    """``SHARES``, and the edge below which a token finds nothing of the one before: its own experts less a layer's."""
+    cycle = routing.n_used / routing.n_expert
+    edge = cycle * (1.0 - 1.0 / len(routing.layers))
+    return [share for share in sorted({*SHARES, edge, cycle, 1.5 * cycle}) if share < 1.0]
+
+
 def _parts(routing: Routing, phase: Phase, sequence: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What fills the pool (one batch per layer), and what is scored as decode."""
+    """What fills the pool, and what is scored as decode."""
     prompt = routing.prefill
     if phase is routing.decode and prompt is not None and prompt.sequence is not None:
         return sequence_of(prompt, routing.n_used)[-_most_tokens(routing) :], sequence

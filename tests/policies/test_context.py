@@ -14,7 +14,8 @@ def test_climbs_only_while_the_turn_hardly_slows_down() -> None:
     assert roomy.chosen.settings.n_cpu_moe == 0
     assert tight.chosen.settings.n_ctx < 131072
     shortest = solved(machine(card(6)), n_ctx=8192)
-    assert tight.chosen.speed.turn_s.mid <= 1.05 * shortest.chosen.speed.turn_s.mid
+    # 5 %, and what single tensors of one block bring to one of them afterwards
+    assert tight.chosen.speed.turn_s.mid <= 1.06 * shortest.chosen.speed.turn_s.mid
 
 
 def test_never_exceeds_the_training_context_unasked() -> None:

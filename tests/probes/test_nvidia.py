@@ -21,7 +21,8 @@ def read(host: Any) -> Any:
 def test_a_wddm_desktop(recorded: Any, fake_nvml: Any, nvml_card: Any) -> None:
     card = nvml_card(
         "NVIDIA GeForce RTX 4080 SUPER", 16376, 600, CurrentDriverModel=0, MaxPcieLinkGeneration=4,
-        CurrPcieLinkWidth=16, MaxClockInfo={1: 3105, 2: 11501}, MemoryBusWidth=256,
+        CurrPcieLinkWidth=16, MaxClockInfo={1: 3105, 2: 11501}, MemoryBusWidth=256, NumGpuCores=10240,
+        CudaComputeCapability=(8, 9),
     )  # fmt: skip
     (gpu,) = read(recorded("desktop-wddm", libraries={"pynvml": fake_nvml(card)})).value
     assert (gpu.driver_model, gpu.driver) == (DriverModel.WDDM, "580.95")
@@ -29,11 +30,13 @@ def test_a_wddm_desktop(recorded: Any, fake_nvml: Any, nvml_card: Any) -> None:
     assert gpu.memory_bps.value == pytest.approx(736.1e9, rel=1e-3)
     assert gpu.h2d_pinned_bps.value == pytest.approx(23.46e9, rel=1e-3)  # measured on this very card
     assert gpu.h2d_pinned_bps.source is Source.DERIVED
+    assert gpu.threads == 80 * 1536
 
 
 def test_linux_and_tcc(recorded: Any, fake_nvml: Any, nvml_card: Any) -> None:
     (gpu,) = read(recorded("hybrid", libraries={"pynvml": fake_nvml(nvml_card("A", 100, 1))})).value
     assert (gpu.driver_model, gpu.unified, gpu.h2d_pinned_bps) == (DriverModel.LINUX, False, None)
+    assert gpu.threads is None
     tcc = fake_nvml(nvml_card("A", 100, 1, CurrentDriverModel=1))
     assert read(recorded("desktop-wddm", libraries={"pynvml": tcc})).value[0].driver_model is DriverModel.TCC
 
