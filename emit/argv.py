@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from emit.dialect import caution, dialect_of
 from emit.flag_spell import Spelled, spelled
 from planner.plans.plan import Candidate, Caution, Plan
@@ -22,7 +24,13 @@ def flags(plan: Plan, candidate: Candidate | None = None) -> tuple[Spelled, ...]
     """
     settings = (candidate or plan.chosen).settings
     build, own = plan.workload.target_build, plan.lint is not None
-    return spelled(settings, plan.model, plan.machine, build=build, lenient=own)
+    found = spelled(settings, plan.model, plan.machine, build=build, lenient=own)
+    return found if plan.port is None else tuple(_at(item, plan.port) for item in found)
+
+
+def _at(item: Spelled, port: int) -> Spelled:
+    own = replace(item, tokens=(item.flag, str(port)), reason="yours")
+    return own if item.setting == "port" else item
 
 
 def argv(plan: Plan, candidate: Candidate | None = None) -> tuple[str, ...]:

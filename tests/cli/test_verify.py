@@ -13,7 +13,7 @@ import pytest
 
 from planner.demo import DemoModel
 from planner.errors import OptionError
-from planner.verification import first
+from planner.verification import looking
 from planner.verification.startable import own_arguments
 from probes import ports
 from probes.host import LocalHost
@@ -219,5 +219,5 @@ def test_the_command_names_the_port_and_the_verdict_is_said(
 
 def test_long_prompts_are_prose_from_different_places() -> None:
     prose = tuple(range(10))
-    assert first.filled(prose, 25) == (*prose, *prose, 0, 1, 2, 3, 4)
-    assert first.filled(prose, 4, start=13) == (3, 4, 5, 6)
+    assert looking.filled(prose, 25) == (*prose, *prose, 0, 1, 2, 3, 4)
+    assert looking.filled(prose, 4, start=13) == (3, 4, 5, 6)
