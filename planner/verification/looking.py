@@ -92,13 +92,17 @@ def first(live: Live, pricing: Pricing, prompt: str | None, listener: Listener) 
     return Seen(live, answer, prose, live.session.placement())
 
 
-def longer(seen: Seen, prompt_n: int, pace: Pace, listener: Listener) -> Seen | Trouble:
-    """Ask a prompt of so many tokens; where it takes too long, what was seen before with ``spent``."""
+def longer(seen: Seen, prompt_n: int, pace: Pace, seconds: float, listener: Listener) -> Seen | Trouble:
+    """Ask a prompt of so many tokens; where it takes too long, what was seen before with ``spent``.
+
+    Args:
+        seconds: what there is time for; the pace may rest on assumed rates, so it alone ends nothing.
+    """
     from planner.facts.observed import Answer
     from probes.session import Question
 
     live = seen.live
-    patience_s = PATIENCE * ask_s(pace, prompt_n) + GRACE_S
+    patience_s = max(PATIENCE * ask_s(pace, prompt_n), seconds) + GRACE_S
     listener.note(f"looking at a prompt of {prompt_n:,} tokens (about {ask_s(pace, prompt_n):.0f} s)")
     question = Question(filled(seen.prose, prompt_n), TOKENS, exact=True)
     found = live.ask(question, prompt_n, lambda piece: None, patience_s)

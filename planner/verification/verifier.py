@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MOST_STEPS: Final = 6
 """Steps back before a plan counts as not running here."""
+FIRST_LOOK: Final = 256
+"""Tokens of the first prompt of ours: little anywhere, and enough to tell what an assumed rate is worth."""
 BUSY: Final = 0.25
 """Share of the CPUs that others may take before a speed is no measure of the machine."""
 
@@ -105,7 +107,7 @@ class Verifier:
             current = safer
 
     def _look(self, current: Candidate) -> Seen | Trouble:
-        """The first answer, a prompt of an ubatch, and the longest one where it is cheap."""
+        """The first answer, then prompts that grow as long as they are cheap: each says what the next will take."""
         self._listener.note(f"starting {self._engine.name}")
         live = self._engine.with_settings(current)
         if isinstance(live, Trouble):
@@ -118,21 +120,20 @@ class Verifier:
             share = KEPT_BACK if self._state.trials else 1.0
             self._state.end = max(self._state.end, self._host.clock() + share * budget_s)
             deepest = self._wanted(current)
-            seen = self._longer(seen, min(current.settings.n_ubatch, deepest), EARLY * budget_s, whole=False)
-            if isinstance(seen, Seen) and seen.depth < deepest:
-                seen = self._longer(seen, deepest, EARLY * budget_s, whole=True)
+            for prompt_n in sorted({min(n, deepest) for n in (FIRST_LOOK, current.settings.n_ubatch, deepest)}):
+                if isinstance(seen, Seen):
+                    seen = self._longer(seen, prompt_n, EARLY * budget_s)
         return self._engine.replaced() or seen if isinstance(seen, Trouble) else seen
 
     def _wanted(self, candidate: Candidate) -> int:
         return looking.wanted(candidate.settings, self._pricing.problem.workload.prompt_tokens)
 
-    def _longer(self, seen: Seen, prompt_n: int, seconds: float, *, whole: bool) -> Seen | Trouble:
-        """A longer prompt within so many seconds. Args: whole: do without one that must be shorter."""
+    def _longer(self, seen: Seen, prompt_n: int, seconds: float) -> Seen | Trouble:
+        """A longer prompt, if it takes no more than so many seconds."""
         pace = looking.pace_of(seen, self._pricing, max(prompt_n, 1))
-        found = depth(pace, prompt_n, seconds)
-        if seen.spent or not found or (whole and found < prompt_n):
+        if seen.spent or not prompt_n or depth(pace, prompt_n, seconds) < prompt_n:
             return seen
-        return looking.longer(seen, found, pace, self._listener)
+        return looking.longer(seen, prompt_n, pace, seconds, self._listener)
 
     def _last_look(self, kept: Candidate, seen: Seen) -> Seen | Trouble:
         """The deepest look that the rest of the budget pays for, at what was kept.
@@ -143,7 +144,8 @@ class Verifier:
         if seen.depth >= deepest and looked.memory == kept.memory:
             return seen
         pace = looking.pace_of(seen, self._pricing, max(deepest, 1))
-        affordable = depth(pace, deepest, self._state.end - self._host.clock())
+        left_s = self._state.end - self._host.clock()
+        affordable = depth(pace, deepest, left_s)
         if (affordable <= seen.depth and looked.memory == kept.memory) or affordable < LEAST_PROMPT:
             return seen
         if seen.spent:
@@ -151,7 +153,7 @@ class Verifier:
         live = self._engine.with_settings(kept)
         if isinstance(live, Trouble):
             return self._engine.replaced() or live
-        found = looking.longer(replace(seen, live=live, spent=False), affordable, pace, self._listener)
+        found = looking.longer(replace(seen, live=live, spent=False), affordable, pace, left_s, self._listener)
         if isinstance(found, Trouble):
             return self._engine.replaced() or found
         if found.spent:

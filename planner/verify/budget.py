@@ -22,6 +22,9 @@ TOGETHER: Final = 3
 LEAST_PROMPT: Final = 128
 UBATCHES: Final = (4, 2, 1)
 """A prompt that shows prefill has so many ubatches, the most that is affordable."""
+CPU_PROMPT: Final = 256
+"""Tokens from which a prompt without a device runs at its full rate, whatever the ubatch: 156, 163, 152, 152 tok/s for
+64, 128, 256, 512 of them, 136 for 2,048, as attention grows (an 846 MB model on two cores, b11549)."""
 ANSWER_SHARE: Final = 3.0
 """Where only decode changes a block's answer takes so many times what its prompt takes."""
 WARM_UP: Final = (32, 8)
@@ -110,7 +113,9 @@ def prompts(pace: Pace, attempt: Attempt, bounds: Bounds) -> tuple[int, ...]:
         found = [max(min(longest, bounds.most), least), least]
     else:
         found = [max(min(n * attempt.n_ubatch, bounds.most), least) for n in UBATCHES]
-    return tuple(dict.fromkeys(found))
+        if not attempt.settings.devices and all(name != "n_ubatch" for name, _ in attempt.changes):
+            found.append(max(min(CPU_PROMPT, bounds.most), least))
+    return tuple(sorted(set(found), reverse=True))
 
 
 def depth(pace: Pace, wanted: int, seconds: float) -> int:
@@ -143,10 +148,10 @@ def choose(pace: Pace, attempts: tuple[Attempt, ...], bounds: Bounds, left_s: fl
     """The best change that fits so that others get their turn; None if none fits alone.
 
     Args:
-        attempts: best first.
+        attempts: those worth the same are taken by what they take.
         more: trials that may still run.
     """
-    offers = _offers(pace, attempts, bounds)
+    offers = sorted(_offers(pace, attempts, bounds), key=lambda o: (-round(o.attempt.worth, 2), o.least))
     for together in range(min(more, TOGETHER, len(offers)), 0, -1):
         for number, offer in enumerate(offers):
             others = sorted(o.least for n, o in enumerate(offers) if n != number)[: together - 1]
