@@ -62,7 +62,8 @@ def _wait(live: Live) -> Trouble | None:
 def foreseen(host: Host, plan: Plan, pricing: Pricing, options: Options) -> Foreseen:
     """What verifying would take by the predicted rates, if nothing were kept. Starts nothing."""
     engine, problem, settings = Engine(host, plan, pricing, options.own), pricing.problem, plan.chosen.settings
-    deepest = looking.wanted(settings, problem.workload.prompt_tokens)
+    slot = min(looking.slot_tokens(settings), problem.model.n_ctx_train or looking.MANY)
+    deepest = looking.wanted(slot, problem.workload.prompt_tokens)
     speed = pricing.at(settings, max(min(settings.n_ubatch, deepest), 1), 1).speed
     load_s = START_S + plan.model.file_bytes / ASSUMED_LOAD_BPS
     pace = Pace(speed.prefill_tps.mid, speed.decode_tps.mid, load_s, cold=bool(settings.devices))
@@ -71,7 +72,7 @@ def foreseen(host: Host, plan: Plan, pricing: Pricing, options: Options) -> Fore
     found = proposals(
         problem, plan.chosen, pricing.candidate, abilities(plan, engine), frozenset({plan.chosen.settings})
     )
-    bounds = Bounds(problem.workload.prompt_tokens, looking.room(settings))
+    bounds = Bounds(problem.workload.prompt_tokens, looking.room(slot))
     left_s = options.budget_s - min(look_s, KEPT_BACK * options.budget_s)
     trials = forecast(pace, found, bounds, left_s, options.max_trials)
     return Foreseen(trials, deepest, look_s, options.budget_s)

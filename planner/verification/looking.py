@@ -31,6 +31,7 @@ SPARE: Final = 16
 LEAST_SLOT: Final = 64
 """Tokens of a slot that hold our question in a chat template (about 30), and enough of an answer to time it."""
 LEAST_ANSWER: Final = 8
+MANY: Final = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +43,14 @@ class Seen:
         long: of the longest prompt of ours; None if there was no room or no time for one.
         spent: the engine may still compute a prompt that nobody waits for: it must be started anew.
         prose: tokens to make prompts from.
+        slot: tokens that one request can really hold.
     """
 
     live: Live
     answer: Answer
     prose: tuple[int, ...]
     placement: Placement
+    slot: int
     long: Answer | None = None
     spent: bool = False
 
@@ -79,9 +82,10 @@ def first(live: Live, pricing: Pricing, prompt: str | None, listener: Listener) 
         if isinstance(found, Down):
             return live.trouble(found)
     assert isinstance(prose, tuple) and isinstance(own, tuple)
-    n_predict = min(n_predict, slot_tokens(live.candidate.settings) - len(own) - SPARE)
+    slot = min(slot_tokens(live.candidate.settings), live.session.placement().n_ctx or MANY)
+    n_predict = min(n_predict, slot - len(own) - SPARE)
     if n_predict < LEAST_ANSWER:
-        return _too_long(live, len(own))
+        return _too_long(slot, len(own))
     answer = live.ask(Question(asked, n_predict, chat=True), len(own), listener.hear)
     listener.heard()
     if not isinstance(answer, Answer):
@@ -89,7 +93,7 @@ def first(live: Live, pricing: Pricing, prompt: str | None, listener: Listener) 
     rate = "" if answer.decode_tps is None else f", then {answer.decode_tps:,.1f} tok/s"
     listener.note(f"first token after {answer.first_s:.2f} s{rate}")
     live.watch.sampler.take()
-    return Seen(live, answer, prose, live.session.placement())
+    return Seen(live, answer, prose, live.session.placement(), slot)
 
 
 def longer(seen: Seen, prompt_n: int, pace: Pace, seconds: float, listener: Listener) -> Seen | Trouble:
@@ -156,30 +160,29 @@ def _elsewhere(placement: Placement, candidate: Candidate) -> str:
 
 
 def slot_tokens(settings: Settings) -> int:
-    """Tokens that one request can hold."""
+    """Tokens that one request can hold; llama-server may give fewer, as no slot passes the model's training context."""
     return settings.n_ctx if settings.kv_unified else settings.n_ctx // settings.n_parallel
 
 
-def room(settings: Settings) -> int:
+def room(slot: int) -> int:
     """Prompt tokens that fit a slot beside an answer of a block; below 1 if none do."""
-    return slot_tokens(settings) - TOKENS - SPARE
+    return slot - TOKENS - SPARE
 
 
-def wanted(settings: Settings, prompt_tokens: int) -> int:
+def wanted(slot: int, prompt_tokens: int) -> int:
     """Tokens of the longest prompt that is worth a look; 0 where the slot has no room for one."""
-    most = min(max(DEPTH, prompt_tokens), room(settings))
+    most = min(max(DEPTH, prompt_tokens), room(slot))
     return most if most >= LEAST_PROMPT else 0
 
 
-def deep(settings: Settings, depth: int) -> bool:
+def deep(slot: int, depth: int) -> bool:
     """Whether a look went past 8,192 tokens, or as far as the context goes."""
-    return depth >= min(PAST, room(settings))
+    return depth >= min(PAST, room(slot))
 
 
-def _too_long(live: Live, prompt_n: int) -> Trouble:
+def _too_long(slot: int, prompt_n: int) -> Trouble:
     from planner.verification.engine import Kind, Trouble
 
-    slot = slot_tokens(live.candidate.settings)
     return Trouble(Kind.FAILED, f"a slot of {slot:,} tokens has no room for an answer to a prompt of {prompt_n:,}")
 
 

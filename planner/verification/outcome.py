@@ -50,7 +50,7 @@ class Report:
             *compare.peaks(predicted, samples),
         )
         depth = seen.depth if live.candidate.memory == kept.memory else 0
-        deep = looking.deep(kept.settings, depth)
+        deep = looking.deep(seen.slot, depth)
         finding, reason = _finding(compared)
         reason = reason if deep else f"{reason}; {_shallow(depth)}"
         learned = learn(host, self.plan, kept, compared, finding, speeds=self.quiet, depth=depth)

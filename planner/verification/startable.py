@@ -143,15 +143,14 @@ def own_arguments(tokens: tuple[str, ...], known_key: str | None = None) -> Own:
 
 
 def _key(origin: str, text: str) -> str:
-    """The first of the keys: any of them will do. Never part of a message."""
+    """The first of the keys that a header can carry: any of them will do. Never part of a message."""
+    found = text.split(",")
     if origin == "--api-key-file":
-        lines = (line.strip() for line in text_of(text, OptionError).splitlines())
-        key = next((line for line in lines if line and not line.startswith("#")), "")
-    else:
-        key = text.split(",")[0]
-    if not key or key.startswith("-") or not (key.isascii() and key.isprintable() and " " not in key):
-        raise OptionError(origin, expected="a key of ASCII characters without blanks", found="another one")
-    return key
+        found = [line for line in text_of(text, OptionError).splitlines() if not line.startswith("#")]
+    for key in found:
+        if key and not key.startswith("-") and key.isascii() and key.isprintable() and " " not in key:
+            return key
+    raise OptionError(origin, expected="a key of ASCII characters without blanks", found="none")
 
 
 def _port(text: str) -> int:

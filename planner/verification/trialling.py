@@ -33,11 +33,13 @@ class Base:
 
     Args:
         pace: rates that were just seen, and seconds of a start.
+        room: prompt tokens that fit a slot.
         prose: tokens to make prompts from.
     """
 
     candidate: Candidate
     pace: Pace
+    room: int
     prose: tuple[int, ...]
 
 

@@ -119,14 +119,14 @@ class Verifier:
             budget_s = self._options.budget_s
             share = KEPT_BACK if self._state.trials else 1.0
             self._state.end = max(self._state.end, self._host.clock() + share * budget_s)
-            deepest = self._wanted(current)
+            deepest = self._wanted(seen)
             for prompt_n in sorted({min(n, deepest) for n in (FIRST_LOOK, current.settings.n_ubatch, deepest)}):
                 if isinstance(seen, Seen):
                     seen = self._longer(seen, prompt_n, EARLY * budget_s)
         return self._engine.replaced() or seen if isinstance(seen, Trouble) else seen
 
-    def _wanted(self, candidate: Candidate) -> int:
-        return looking.wanted(candidate.settings, self._pricing.problem.workload.prompt_tokens)
+    def _wanted(self, seen: Seen) -> int:
+        return looking.wanted(seen.slot, self._pricing.problem.workload.prompt_tokens)
 
     def _longer(self, seen: Seen, prompt_n: int, seconds: float) -> Seen | Trouble:
         """A longer prompt, if it takes no more than so many seconds."""
@@ -140,7 +140,7 @@ class Verifier:
 
         A look at other settings counts where their memory is the same.
         """
-        deepest, looked = self._wanted(kept), seen.live.candidate
+        deepest, looked = self._wanted(seen), seen.live.candidate
         if seen.depth >= deepest and looked.memory == kept.memory:
             return seen
         pace = looking.pace_of(seen, self._pricing, max(deepest, 1))
@@ -213,14 +213,15 @@ class Verifier:
 
     def _trials(self, seen: Seen) -> Candidate:
         """Try what may be faster, best first; each change that is kept is the base of the next. Raises Lost."""
-        base = Base(seen.live.candidate, looking.pace_of(seen, self._pricing, max(seen.depth, 1)), seen.prose)
+        pace = looking.pace_of(seen, self._pricing, max(seen.depth, 1))
+        base = Base(seen.live.candidate, pace, looking.room(seen.slot), seen.prose)
         if seen.spent:
             self._engine.end()
         tried: set[Settings] = {base.candidate.settings}
-        if looking.room(base.candidate.settings) < 1:
+        if looking.room(seen.slot) < 1:
             self._state.notes.append("the context has no room for trials")
             return base.candidate
-        deepest = self._wanted(base.candidate)
+        deepest = self._wanted(seen)
         look_s = ask_s(looking.pace_of(seen, self._pricing, max(deepest, 1)), deepest)
         end = self._state.end - min(look_s, KEPT_BACK * self._options.budget_s)
         while len(self._state.trials) < self._options.max_trials:
@@ -247,7 +248,7 @@ class Verifier:
         """The best change that there is time for."""
         problem = self._pricing.problem
         found = proposals(problem, base.candidate, self._pricing.candidate, abilities(self._plan, self._engine), tried)
-        bounds = Bounds(problem.workload.prompt_tokens, looking.room(base.candidate.settings))
+        bounds = Bounds(problem.workload.prompt_tokens, base.room)
         more = self._options.max_trials - len(self._state.trials)
         choice = choose(base.pace, found, bounds, end - self._host.clock(), more)
         if choice is None and found:
