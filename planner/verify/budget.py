@@ -103,7 +103,7 @@ def trial_s(pace: Pace, attempt: Attempt, prompt_n: int) -> float:
 def prompts(pace: Pace, attempt: Attempt, bounds: Bounds) -> tuple[int, ...]:
     """Prompts that show a change, the longest first; none where the slot has no room.
 
-    A change of decode alone pays no full prompt; one of prefill needs whole ubatches.
+    A change of decode alone pays no full prompt; one of prefill needs whole ubatches, several where they are cheap.
     """
     if bounds.most < 1:
         return ()
@@ -112,9 +112,9 @@ def prompts(pace: Pace, attempt: Attempt, bounds: Bounds) -> tuple[int, ...]:
         longest = int(TOKENS / pace.decode_tps * pace.prefill_tps / ANSWER_SHARE)
         found = [max(min(longest, bounds.most), least), least]
     else:
-        found = [max(min(n * attempt.n_ubatch, bounds.most), least) for n in UBATCHES]
-        if not attempt.settings.devices and all(name != "n_ubatch" for name, _ in attempt.changes):
-            found.append(max(min(CPU_PROMPT, bounds.most), least))
+        on_device, ubatch = bool(attempt.settings.devices), any(name == "n_ubatch" for name, _ in attempt.changes)
+        one = attempt.n_ubatch if on_device or ubatch else CPU_PROMPT
+        found = [max(min(n * one, bounds.most), least) for n in (UBATCHES if on_device else UBATCHES[-1:])]
     return tuple(sorted(set(found), reverse=True))
 
 

@@ -50,7 +50,10 @@ def test_a_change_of_decode_pays_no_full_prompt() -> None:
 
 
 def test_a_change_of_prefill_gets_whole_ubatches_up_to_the_workload() -> None:
-    assert prompts(SLOW, UBATCH, USUAL) == (4096, 2048, 1024)
+    assert prompts(SLOW, UBATCH, USUAL) == (1024,)
+    assert prompts(SLOW, LOAD, USUAL) == (256,)
+    there = attempt(Goal.PREFILL, n_ubatch=1024, devices=("CUDA0",))
+    assert prompts(FAST, there, USUAL) == (4096, 2048, 1024)
     assert prompts(SLOW, UBATCH, Bounds(600, 8112))[0] == 600
     assert prompts(SLOW, UBATCH, Bounds(4096, 40)) == (40,)
     assert prompts(SLOW, UBATCH, Bounds(4096, -79)) == ()
@@ -96,9 +99,10 @@ def test_the_usual_budget_holds_three_trials_and_a_look_on_two_slow_cores() -> N
 
 
 def test_a_fast_machine_gets_prompts_of_several_ubatches() -> None:
-    found = forecast(FAST, (UBATCH, LOAD, THREADS), USUAL, 280.0, 6)
+    ubatch = attempt(Goal.PREFILL, n_ubatch=1024, devices=("CUDA0",))
+    found = forecast(FAST, (ubatch, LOAD, THREADS), USUAL, 280.0, 6)
     assert all(item.fits for item in found)
-    assert next(item for item in found if item.attempt is UBATCH).prompt_n > UBATCH.n_ubatch
+    assert next(item for item in found if item.attempt is ubatch).prompt_n > ubatch.n_ubatch
 
 
 def test_a_forecast_ends_with_what_would_not_run() -> None:
