@@ -168,13 +168,15 @@ class Trialling:
     def _cost(self, answer: Answer) -> float:
         """Seconds of the workload's turn (or of its goal's part) at a block's rates.
 
-        Where only decode changes, the block's short prompt says nothing: the prompt's part is what was seen before.
+        What the change does not act on is what was seen before it: it must not decide by its noise.
         """
-        work = self._pricing.problem.workload
-        prompt = work.prompt_tokens / self._base.pace.prefill_tps
-        if self._attempt.part is not Goal.DECODE:
+        work, pace, part = self._pricing.problem.workload, self._base.pace, self._attempt.part
+        prompt = work.prompt_tokens / pace.prefill_tps
+        reply = work.answer_tokens / pace.decode_tps
+        if part is not Goal.DECODE:
             prompt = work.prompt_tokens * answer.prompt_s / max(answer.prompt_n, 1)
-        reply = work.answer_tokens * answer.predicted_s / max(answer.predicted_n, 1)
+        if part is not Goal.PREFILL:
+            reply = work.answer_tokens * answer.predicted_s / max(answer.predicted_n, 1)
         parts = {Goal.TURN: prompt + reply, Goal.PREFILL: prompt, Goal.DECODE: reply}
         return max(parts[work.goal], 1e-9)
 

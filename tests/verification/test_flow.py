@@ -240,6 +240,20 @@ def test_a_faster_setting_is_kept_and_the_next_plan_has_it(run: Verify, host: Ho
     assert decided.headline.startswith(f"so verified on {found.when}; the rule says: ")
 
 
+def test_a_change_of_prefill_is_not_credited_with_decode(run: Verify) -> None:
+    """Whatever has another ubatch answers twice as fast here, which an ubatch cannot cause."""
+    plan = solved(ENGINE_MACHINE)
+    speed, usual = plan.chosen.speed, plan.chosen.settings.n_ubatch
+
+    def reply(settings: Settings, question: Question) -> Outcome:
+        factor = 1.0 if settings.n_ubatch == usual else 2.0
+        return answer(question, speed.prefill_tps.mid, speed.decode_tps.mid * factor)
+
+    found = run(plan, reply, willing, max_trials=12, budget_s=3600.0)
+    tried = [trial for trial in found.trials if "n_ubatch" in dict(trial.attempt.changes)]
+    assert tried and not any(trial.kept for trial in tried)
+
+
 def test_a_slower_setting_is_dropped_with_its_number(run: Verify) -> None:
     plan = solved(ENGINE_MACHINE)
     found = run(plan, faster_with_mmap(plan, 0.8), willing, max_trials=12, budget_s=3600.0)
