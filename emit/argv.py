@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from emit import target, wording
 from emit.dialect import caution, dialect_of
 from emit.flag_spell import Spelled, spelled
@@ -31,7 +33,13 @@ def flags(plan: Plan, candidate: Candidate | None = None, *, build: int | None =
     if plan.workload.target is not Target.LLAMA_CPP:
         return target.spelled(plan, chosen)
     build, own = build or plan.workload.target_build, plan.lint is not None
-    return spelled(chosen.settings, plan.model, plan.machine, build=build, lenient=own)
+    found = spelled(chosen.settings, plan.model, plan.machine, build=build, lenient=own)
+    return found if plan.port is None else tuple(_at(item, plan.port) for item in found)
+
+
+def _at(item: Spelled, port: int) -> Spelled:
+    own = replace(item, tokens=(item.flag, str(port)), reason="yours")
+    return own if item.setting == "port" else item
 
 
 def argv(plan: Plan, candidate: Candidate | None = None) -> tuple[str, ...]:

@@ -116,6 +116,7 @@ def verified_shape(verified: Verified) -> VerifiedBeforeV1:
         bounded=verified.bounded,
         extra_bytes=dict(verified.extra),
         kept=dict(verified.kept),
+        depth_tokens=verified.depth,
     )
 
 

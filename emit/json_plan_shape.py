@@ -236,6 +236,7 @@ class VerifiedBeforeV1(Shape):
     bounded: bool
     extra_bytes: Annotated[dict[str, Bytes], Says("Per device, needed beyond the prediction.")]
     kept: Annotated[dict[str, str], Says("Settings that differ from the planner's own choice.")]
+    depth_tokens: NotRequired[Annotated[int | None, Says("The longest prompt that the last run answered.")]]
 
 
 class PlanV1(Shape):

@@ -32,6 +32,8 @@ def verification_shape(found: Verification) -> VerifiedV1:
         observed=tuple(map(_compared, found.compared)),
         trials=tuple(_trial(item, found.plan.model) for item in found.trials),
         steps_back=tuple(StepV1(changes=_changes(item.changes), reason=item.reason) for item in found.steps),
+        depth_tokens=found.depth,
+        deep=found.deep,
         answer=_answer(found.answer) if found.answer else None,
         buffers=tuple(
             BufferV1(device=b.device, kind=b.kind, bytes=b.n_bytes)  # type: ignore[typeddict-item]  # one of four
@@ -63,7 +65,7 @@ def _trial(item: Trial, model: Model) -> TrialV1:
     return TrialV1(
         changes=_changes(item.attempt.changes),
         settings=settings_shape(item.attempt.settings, model),
-        expected_gain=item.attempt.gain,
+        expected_gain=item.attempt.expected,
         basis=item.attempt.basis,
         before=_rates(item.before),
         after=_rates(item.after),

@@ -30,7 +30,7 @@ class RatesV1(Shape):
 class TrialV1(Shape):
     changes: tuple[ChangeV1, ...]
     settings: SettingsV1
-    expected_gain: Annotated[float, Says("Share of the goal's cost that it was expected to save.")]
+    expected_gain: Annotated[Number, Says("Predicted share of the goal's cost that it saves; null where not seen.")]
     basis: str
     before: Annotated[RatesV1 | None, Says("Medians over blocks, without the change.")]
     after: RatesV1 | None
@@ -74,6 +74,8 @@ class VerifiedV1(Shape):
     observed: Annotated[tuple[ComparedV1, ...], Says("Observed against predicted.")]
     trials: tuple[TrialV1, ...]
     steps_back: Annotated[tuple[StepV1, ...], Says("Settings that did not hold, and the safer neighbour taken.")]
+    depth_tokens: Annotated[int | None, Says("The longest prompt that the kept settings answered.")]
+    deep: Annotated[bool, Says("Whether that is past 8,192 tokens, or as far as the context goes.")]
     answer: AnswerV1 | None
     buffers: Annotated[tuple[BufferV1, ...], Says("As the engine logged them; empty where it logs none.")]
     offloaded_layers: Annotated[int | None, Says("Layers on devices as the engine says; null if it does not.")]

@@ -6,8 +6,6 @@ lines whole, however narrow the terminal, and can be copied.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -69,15 +67,13 @@ def verified(plan: Plan) -> list[RenderableType]:
         return []
     what = "Verified" if known.exact else "Its family of models was verified"
     what = "The last run of it or its family was slower than predicted," if known.slower else what
-    return [Text(f"{what} on {known.when}: {wording.correction(known)}.")]
+    depth = f", up to {known.depth:,} tokens of prompt" if known.depth else ""
+    return [Text(f"{what} on {known.when}{depth}: {wording.correction(known)}.")]
 
 
-def command(plan: Plan, candidate: Candidate | None = None, port: int | None = None) -> RenderableType:
-    """The command for a POSIX shell, never wrapped. Args: port: another one to serve at."""
-    flags = argv.flags(plan, candidate)
-    if port is not None:
-        flags = tuple(replace(f, tokens=(f.flag, str(port))) if f.setting == "port" else f for f in flags)
-    text = shell.command(argv.program(plan), flags)
+def command(plan: Plan, candidate: Candidate | None = None) -> RenderableType:
+    """The command for a POSIX shell, never wrapped."""
+    text = shell.command(argv.program(plan), argv.flags(plan, candidate))
     return Group(Text(), Text(text, no_wrap=True, overflow="ignore"), Text())
 
 

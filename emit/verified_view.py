@@ -9,7 +9,7 @@ from rich.text import Text
 
 from emit import text, wording
 from planner import units
-from planner.plans.verified import Attempt, Compared, Finding, Rates, Trial, Verification
+from planner.plans.verified import Compared, Finding, Forecast, Foreseen, Rates, Trial, Verification
 
 _STYLE = {
     Finding.VERIFIED: "bold green",
@@ -49,20 +49,24 @@ def verification_view(found: Verification, *, why: bool = False) -> RenderableTy
     if notes:
         parts.append(_section("Notes", text.bullets(notes)))
     if found.finding in (Finding.VERIFIED, Finding.SLOWER):
-        parts.append(text.command(found.plan, port=found.port))
+        parts.append(text.command(found.plan))
         if why:
             parts.append(_section("Why", text.reasons(found.plan)))
     return Group(*parts)
 
 
-def attempts_view(attempts: tuple[Attempt, ...]) -> RenderableType:
-    """``--dry-run``: what would be tried first."""
-    if not attempts:
-        return Text("Nothing would be tried: no change of speed alone fits.")
-    table = _grid("change", "expected", "because")
-    for item in attempts:
-        table.add_row(Text(wording.clean(item.words)), Text(f"{-item.gain:.0%}"), Text(wording.clean(item.basis)))
-    return _section("Would be tried, best first (time of a turn)", table)
+def foreseen_view(found: Foreseen) -> RenderableType:
+    """``--dry-run``: what would be tried, and what everything takes."""
+    look = f"{found.look_n:,} tokens of prompt: {_seconds(found.look_s)}" if found.look_n else "no room for a prompt"
+    parts: list[RenderableType] = [_section("Would be looked at", Text(f"the first answer, then {look}"))]
+    if not found.trials:
+        return Group(*parts, Text("Nothing would be tried: no change of speed alone fits."))
+    table = _grid("change", "predicted", "prompt", "takes", f"within {found.budget_s:,.0f} s", "because")
+    for item in found.trials:
+        attempt = item.attempt
+        cells = (attempt.words, attempt.forecast, f"{item.prompt_n:,}", _seconds(item.seconds))
+        table.add_row(*(Text(wording.clean(c)) for c in cells), Text(_fits(item)), Text(wording.clean(attempt.basis)))
+    return Group(*parts, _section("Would be tried, in this order (share of a turn, by predicted rates)", table))
 
 
 def compared_table(items: tuple[Compared, ...]) -> Table:
@@ -94,6 +98,14 @@ def trials_table(items: tuple[Trial, ...]) -> Table:
             outcome.append(wording.clean(item.reason), style="not bold default"),
         )
     return table
+
+
+def _seconds(seconds: float) -> str:
+    return f"{wording.number(seconds)} s"
+
+
+def _fits(item: Forecast) -> str:
+    return "yes" if item.fits else "no"
 
 
 def _rates(rates: Rates | None) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from planner.plans.plan import Plan
     from planner.plans.rule import Problem
     from planner.plans.settings import Tool
-    from planner.plans.verified import Attempt
+    from planner.plans.verified import Foreseen
     from planner.routing.session import CaptureRequest
     from planner.verification import Listener
     from planner.verification import Options as Options
@@ -234,19 +234,20 @@ def _saved_plan(request: Request) -> Plan:
 def verify_options(own: tuple[str, ...]) -> Options:
     """Usual options with the user's own arguments for llama-server. Raises OptionError."""
     from planner.verification import Options
-    from planner.verification.startable import own_arguments
+    from planner.verification.startable import KEY_VARIABLE, own_arguments
+    from probes.host import LocalHost
 
-    return Options(own=own_arguments(own))
+    return Options(own=own_arguments(own, LocalHost().env(KEY_VARIABLE)))
 
 
-def would_try(plan: Plan, options: Options) -> tuple[Attempt, ...]:
-    """What verifying a plan would try first."""
+def would_try(plan: Plan, options: Options) -> Foreseen:
+    """What verifying a plan would try, and what it would take."""
     from planner import search
-    from planner.verification import first_attempts
+    from planner.verification import foreseen
     from policies import RULES
     from probes.host import LocalHost
 
-    return first_attempts(LocalHost(), plan, search.pricing(plan, RULES), options)
+    return foreseen(LocalHost(), plan, search.pricing(plan, RULES), options)
 
 
 @contextmanager

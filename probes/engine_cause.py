@@ -50,6 +50,7 @@ _SIGNS: Final = (
     (Kind.MEMORY, r"failed to allocate .*?(\d[\d.]* MiB) of pinned memory", _PINNED),
     (Kind.MEMORY, r"(?:unable|failed) to allocate (\S+) buffer", "memory for a buffer of {} could not be taken"),
     (Kind.MEMORY, r"ErrorOutOfDeviceMemory|out of memory|bad_alloc|Cannot allocate memory", "memory ran out"),
+    (Kind.MEMORY, r"GGML_ASSERT\(ctx->mem_buffer != NULL\)|insufficient memory", "memory ran out"),
     (Kind.MEMORY, r"Resource temporarily unavailable", "a thread could not start: memory or processes are limited"),
     (Kind.MEMORY, r"failed to (?:m?lock|fix) \d+-byte buffer", "memory could not be locked"),
     (Kind.FILE, r"data is not within the file bounds", "the model file is cut short or was replaced"),

@@ -148,9 +148,13 @@ class Server(ChildSession):
         until = self._host.clock() + _GONE_S
         while self._process.status is None and self._host.clock() < until:
             sleep(STEP_S / 5)
-        return self.alive() or Down(
-            Cause(Kind.OTHER, clean(str(error)), engine_cause.meaningful(self._process.lines()))
-        )
+        if down := self.alive():
+            return down
+        lines = self._process.lines()
+        found = engine_cause.cause(None, (*lines, str(error)))
+        if found.kind is Kind.MEMORY:
+            return Down(found)
+        return Down(Cause(Kind.OTHER, clean(str(error)), engine_cause.meaningful(lines)))
 
 
 def _body(question: Question) -> tuple[str, dict[str, Any]]:

@@ -32,6 +32,7 @@ class Run:
         extra: bytes per device beyond the prediction.
         kept: ``(setting, value)`` that differ from the plan.
         finding: the verdict; runs that were stored without one were verified.
+        depth: tokens of the longest prompt; None of runs that were stored without it.
     """
 
     when: str
@@ -42,6 +43,7 @@ class Run:
     extra: tuple[tuple[str, int], ...]
     kept: tuple[tuple[str, str], ...]
     finding: str = "verified"
+    depth: int | None = None
 
 
 def _about(machine: Machine, family: str) -> tuple[str, ...]:
@@ -74,14 +76,16 @@ def _run(item: Any) -> Run | None:
         decode, prefill = _ratio(item["decode"]), _ratio(item["prefill"])
         extra = tuple((str(device), int(n)) for device, n in item["extra"])
         kept = tuple((str(name), str(value)) for name, value in item["kept"])
-        finding = item.get("finding", "verified")
+        finding, depth = item.get("finding", "verified"), item.get("depth")
     except (TypeError, ValueError, KeyError, OverflowError, AttributeError):
         return None
     if finding not in FINDINGS:
         return None
     if not _DATE.fullmatch(when) or any(not 0 <= n < 1 << 60 for _, n in extra):
         return None
-    return Run(when, question, devices, decode, prefill, extra, kept, finding)
+    if not (depth is None or (type(depth) is int and 0 <= depth < 1 << 40)):
+        return None
+    return Run(when, question, devices, decode, prefill, extra, kept, finding, depth)
 
 
 def _ratio(value: Any) -> float | None:

@@ -23,7 +23,7 @@ from planner.facts.workload import Workload
 from planner.plans.oracle import Ask
 from planner.plans.settings import LoadMode
 from planner.plans.verified import Attempt
-from planner.verification import first
+from planner.verification import looking
 from planner.verification.engine import Engine, Live
 from planner.verification.startable import Own
 from planner.verification.trialling import Base, Trialling
@@ -75,12 +75,12 @@ def trial(model: str, llama: str, before: LoadMode, after: LoadMode) -> tuple[bo
     with Engine(LocalHost(), plan, pricing, Own()) as engine:
         live = engine.with_settings(plan.chosen)
         assert isinstance(live, Live), live
-        seen = first.look(live, pricing, "Hello", 0.0, Silent())
-        assert isinstance(seen, first.Seen), seen
-        speed = plan.chosen.speed
-        base = Base(plan.chosen, speed.prefill_tps.low, speed.decode_tps.low, 0.5, first.room(live), seen.prose)
+        seen = looking.first(live, pricing, "Hello", Silent())
+        assert isinstance(seen, looking.Seen), seen
+        pace = looking.pace_of(seen, pricing, PROMPT)
+        base = Base(plan.chosen, pace, looking.room(seen.slot), seen.prose)
         changed = replace(plan.chosen.settings, load_mode=after)
-        attempt = Attempt((("load_mode", after),), changed, 0.1, "planted")
+        attempt = Attempt((("load_mode", after),), changed, None, 0.1, "planted")
         found = Trialling(engine, pricing, base, attempt, PROMPT).run(monotonic, monotonic() + 300)
     return found.kept, f"{found.reason} ({found.pairs} pairs)", monotonic() - start
 

@@ -37,6 +37,9 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:
             if os.environ.get("MOEPLAN_DEBUG"):
                 raise
+            if isinstance(error, MemoryError) or "can't start new thread" in str(error):
+                complain("out of memory: the system gives moeplan itself no more (see ulimit -v, ulimit -u)")
+                raise typer.Exit(3) from error
             complain(f"a defect of moeplan: {type(error).__name__}: {error} ({REPORT_TO})")
             raise typer.Exit(3) from error
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from planner.plans.verified import Verification
 
 MODEL = typer.Argument(metavar="MODEL|PLAN.json", help="A GGUF file, or a plan or verification written with --json.")
+PROBES_S = 20.0
+"""What timed probes may take before the first answer, which should come within a minute."""
 OWN = typer.Argument(metavar="[-- ARGS...]", help="More arguments for llama-server, after --; --port among them.")
 
 
@@ -36,7 +38,15 @@ class VerifyOptions:
     budget: Annotated[
         float, typer.Option(min=0, max=86400, metavar="SECONDS", help="What the long prompt and trials may take.")
     ] = 300.0
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the plan and what would be tried.")] = False
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the plan, what would be tried and what it takes.")
+    ] = False
+    refresh: Annotated[bool, typer.Option("--refresh", help="Measure the machine again before.")] = False
+
+    @property
+    def measuring(self) -> MeasureOptions:
+        """Timed probes before the plan. They are not what makes the user wait for the first answer."""
+        return MeasureOptions(budget=PROBES_S, refresh=self.refresh)
 
 
 def run(
@@ -51,9 +61,8 @@ def run(
 
     What changes only speed is tried and kept if it is faster; what does not hold is stepped back from.
     """
-    _verify(
-        request_of(model, options, MeasureOptions(), out, timed=auto, confirm=auto), verifying, out, own, serve=True
-    )
+    request = request_of(model, options, verifying.measuring, out, timed=auto, confirm=auto)
+    _verify(request, verifying, out, own, serve=True)
 
 
 def verify(
@@ -65,9 +74,8 @@ def verify(
     auto: Annotated[bool, typer.Option("--auto/--fit", help="Measure the machine before, or do not.")] = True,
 ) -> None:
     """Verify a plan on the real engine, then stop. The next plan takes over what was learned."""
-    _verify(
-        request_of(model, options, MeasureOptions(), out, timed=auto, confirm=auto), verifying, out, own, serve=False
-    )
+    request = request_of(model, options, verifying.measuring, out, timed=auto, confirm=auto)
+    _verify(request, verifying, out, own, serve=False)
 
 
 class _Terminal:
@@ -100,7 +108,7 @@ def _verify(
     from planner import pipeline
 
     targets, wanted = out.targets(), _options(verifying, own, serve=serve)
-    plan = pipeline.plan_to_start(request)
+    plan = replace(pipeline.plan_to_start(request), port=wanted.own.port)
     inputs = (request.model, request.machine_file, request.routing)
     if plan.refusal is not None:
         deliver(plan, targets, out, inputs)
@@ -181,12 +189,12 @@ def _dry_run(
     inputs: tuple[str | None, ...],
 ) -> None:
     """The plan in its forms, and what would be tried after it."""
-    from emit.verified_view import attempts_view
+    from emit.verified_view import foreseen_view
     from planner import pipeline
 
     deliver(plan, targets, out, inputs)
-    attempts = pipeline.would_try(plan, options)
-    text = as_text(attempts_view(attempts), terminal=True, no_color=out.no_color)
+    found = pipeline.would_try(plan, options)
+    text = as_text(foreseen_view(found), terminal=True, no_color=out.no_color)
     if all(form == "text" for form, _ in targets):
         product(text)
     elif not out.quiet:

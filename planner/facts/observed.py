@@ -116,6 +116,7 @@ class Verified:
             differ from the plan; empty if the plan was kept or the question is another one.
         exact: True if this very question (model, workload, limits) was verified.
         slower: True if the last run was slower than the prediction allows, so that it verified nothing.
+        depth: tokens of the longest prompt that the last run answered; None if it did not say.
     """
 
     when: str
@@ -128,3 +129,4 @@ class Verified:
     kept: tuple[tuple[str, str], ...] = ()
     exact: bool = False
     slower: bool = False
+    depth: int | None = None

@@ -112,6 +112,8 @@ class Plan:
     """The engine's word on the memory; None if it was not to be asked."""
     verified: Verified | None = None
     """What earlier verified runs taught this plan; None without any."""
+    port: int | None = None
+    """Where the user wants it to serve; None leaves the usual one."""
 
     @property
     def verdict(self) -> Verdict:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from planner.facts.observed import Answer, Placement, Verified
+from planner.facts.workload import Goal
 from planner.plans.plan import Plan
 from planner.plans.settings import Settings
 from planner.plans.speed import Band
@@ -45,20 +46,58 @@ class Attempt:
     Args:
         changes: ``(setting, value)``.
         settings: the whole, with the change.
-        gain: expected share of the goal's cost that it saves.
-        basis: where that expectation comes from.
-        needs_tokens: prompt that a block needs for the change to show.
+        expected: predicted share of the goal's cost that it saves (negative: it costs); None if the prediction does
+            not see the change.
+        worth: what is hoped for, by which attempts are ordered: the prediction, or what trials elsewhere have found.
+        basis: why it is worth a trial.
+        part: what it changes: prefill, decode, or both (a turn).
+        n_ubatch: the larger one of before and after; a prompt that shows prefill has at least so many tokens.
     """
 
     changes: tuple[tuple[str, object], ...]
     settings: Settings
-    gain: float
+    expected: float | None
+    worth: float
     basis: str
-    needs_tokens: int = 0
+    part: Goal = Goal.TURN
+    n_ubatch: int = 512
 
     @property
     def words(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.changes)
+
+    @property
+    def forecast(self) -> str:
+        if self.expected is None:
+            return "gain unknown"
+        sign = "saves" if self.expected >= 0 else "costs"
+        return f"{sign} {abs(self.expected):.1%} by the prediction"
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """A trial that has not run: the tokens of its prompts, the seconds it takes at least, and whether it would run."""
+
+    attempt: Attempt
+    prompt_n: int
+    seconds: float
+    fits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Foreseen:
+    """What verifying a plan would take, by its predicted rates.
+
+    Args:
+        trials: in the order they would run, then those that would not.
+        look_s: of a prompt of ``look_n`` tokens, which is as deep as a look goes.
+        budget_s: what look and trials may take.
+    """
+
+    trials: tuple[Forecast, ...]
+    look_n: int
+    look_s: float
+    budget_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +151,13 @@ class Verification:
         plan: with the settings that were kept.
         reason: one sentence on the verdict.
         compared: observed against predicted, of the plan's own settings and of what replaced them after steps back.
+        depth: tokens of the longest prompt that the kept settings answered; ``deep`` if that is past 8,192 or as far
+            as the context goes. A short prompt proves neither headroom nor speed.
         answer: the first answer; None if there was none.
         lines: what a dying engine said last.
         learned: what the next plan takes from this; None if nothing was kept.
         when: local date, ``YYYY-MM-DD``.
         url: where it still serves; None if it does not.
-        port: where the user wants it to serve; None leaves the command's own.
     """
 
     plan: Plan
@@ -128,6 +168,8 @@ class Verification:
     compared: tuple[Compared, ...] = ()
     trials: tuple[Trial, ...] = ()
     steps: tuple[StepBack, ...] = ()
+    depth: int | None = None
+    deep: bool = False
     answer: Answer | None = None
     placement: Placement | None = None
     loaded_s: float | None = None
@@ -137,4 +179,3 @@ class Verification:
     notes: tuple[str, ...] = ()
     learned: Verified | None = None
     url: str | None = None
-    port: int | None = None

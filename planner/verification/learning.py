@@ -60,6 +60,7 @@ def known(host: Host, machine: Machine, model: Model, work: Workload) -> Verifie
         kept=mine.kept if mine else (),
         exact=mine is not None and mine.finding == Finding.VERIFIED,
         slower=last.finding == Finding.SLOWER,
+        depth=last.depth,
     )
 
 
@@ -70,13 +71,21 @@ def _bounded(machine: Machine, extra: dict[str, int]) -> tuple[tuple[str, int], 
 
 
 def learn(
-    host: Host, plan: Plan, kept: Candidate, compared: tuple[Compared, ...], finding: Finding, *, speeds: bool
+    host: Host,
+    plan: Plan,
+    kept: Candidate,
+    compared: tuple[Compared, ...],
+    finding: Finding,
+    *,
+    speeds: bool,
+    depth: int,
 ) -> Verified:
     """Keep a run, and say what the next plan takes from it and from those before.
 
     Args:
         finding: the verdict of a run that answered.
         speeds: False leaves the rates out, as those of a busy machine.
+        depth: tokens of the longest prompt it answered.
     """
     from probes import verified_store
 
@@ -91,11 +100,12 @@ def learn(
         extra=extra(compared, devices),
         kept=_kept(plan, kept),
         finding=finding.value,
+        depth=depth,
     )
     verified_store.save(host, plan.machine, family(plan.model), run)
     found = known(host, plan.machine, plan.model, plan.workload)
     slower = finding is Finding.SLOWER
-    return found or Verified(run.when, devices, kept=run.kept, exact=not slower, slower=slower)
+    return found or Verified(run.when, devices, kept=run.kept, exact=not slower, slower=slower, depth=depth)
 
 
 def _kept(plan: Plan, kept: Candidate) -> tuple[tuple[str, str], ...]:

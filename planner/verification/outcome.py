@@ -8,25 +8,27 @@ from typing import TYPE_CHECKING
 from planner.facts.reading import Source
 from planner.plans.decision import Confidence, Decision, Evidence
 from planner.plans.verified import Compared, Finding, StepBack, Trial, Verification
+from planner.verification import looking
 from planner.verification.engine import Kind
 from planner.verify import compare
 from planner.verify.learn import changed
 
 if TYPE_CHECKING:
     from planner.plans.plan import Candidate, Plan
-    from planner.verification.engine import Live, Trouble
-    from planner.verification.first import Seen
+    from planner.search import Pricing
+    from planner.verification.engine import Trouble
+    from planner.verification.looking import Seen
     from probes.host import Host
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is known after the first look at the settings that held; ``quiet``: nobody else used the machine."""
+    """What is known after the looks at the settings that held; ``quiet``: nobody else used the machine."""
 
     plan: Plan
     engine: str
-    live: Live
     seen: Seen
+    pricing: Pricing
     quiet: bool
 
     def made(
@@ -40,14 +42,18 @@ class Report:
         """The verification of a plan that answered; what it teaches is kept on this computer."""
         from planner.verification.learning import learn
 
-        seen, samples = self.seen, self.live.watch.samples()
+        seen, live = self.seen, self.seen.live
+        samples, predicted = live.watch.samples(), seen.predicted(self.pricing)
         compared = (
-            *compare.speeds(seen.predicted, seen.measured),
-            *compare.buffers(seen.predicted, seen.placement),
-            *compare.peaks(seen.predicted, samples),
+            *compare.speeds(predicted, seen.measured),
+            *compare.buffers(predicted, seen.placement),
+            *compare.peaks(predicted, samples),
         )
+        depth = seen.depth if live.candidate.memory == kept.memory else 0
+        deep = looking.deep(seen.slot, depth)
         finding, reason = _finding(compared)
-        learned = learn(host, self.plan, kept, compared, finding, speeds=self.quiet)
+        reason = reason if deep else f"{reason}; {_shallow(depth)}"
+        learned = learn(host, self.plan, kept, compared, finding, speeds=self.quiet, depth=depth)
         faults = [s.major_faults for s in samples if s.major_faults is not None]
         return Verification(
             plan=with_kept(self.plan, kept, trials, steps),
@@ -58,9 +64,11 @@ class Report:
             compared=compared,
             trials=trials,
             steps=steps,
+            depth=depth,
+            deep=deep,
             answer=seen.answer,
             placement=seen.placement,
-            loaded_s=self.live.session.loaded_s,
+            loaded_s=live.session.loaded_s,
             peak_rss_bytes=max((s.rss_bytes for s in samples if s.rss_bytes is not None), default=None),
             major_faults=faults[-1] if faults else None,
             notes=notes,
@@ -93,6 +101,12 @@ def _finding(compared: tuple[Compared, ...]) -> tuple[Finding, str]:
         words = f"{worst.term} runs at {worst.observed:,.1f} tok/s, at least {worst.predicted.low:,.1f} were predicted"
         return Finding.SLOWER, words
     return Finding.VERIFIED, "it answers as fast as predicted, or faster"
+
+
+def _shallow(depth: int) -> str:
+    """That a short prompt proves neither headroom nor speed."""
+    seen = f"{depth:,} tokens were" if depth else "what was kept was not"
+    return f"no prompt past {looking.PAST:,} tokens was looked at ({seen}): longer ones may not hold"
 
 
 def with_kept(plan: Plan, kept: Candidate, trials: tuple[Trial, ...], steps: tuple[StepBack, ...]) -> Plan:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from planner.errors import EngineError, OptionError, PlanFileError
 from planner.facts.workload import Target, Workload
-from planner.verification.first import LEAST_SLOT, slot_tokens
+from planner.files import text_of
+from planner.verification.looking import LEAST_SLOT, slot_tokens
 
 if TYPE_CHECKING:
     from emit.flags import ParsedFlags
@@ -79,7 +80,7 @@ class Own:
 
     Args:
         port: where to serve; None takes a free one at every start.
-        api_key: what the server will ask for; it is among ``more``, too.
+        api_key: what the server will ask for, of ``more`` or of its environment.
         more: all but the port.
     """
 
@@ -96,8 +97,15 @@ _PLAIN: Final = frozenset({"--api-prefix", "--ssl-key-file", "--ssl-cert-file"})
 """What would move the server away from where it is asked: plain HTTP at the root."""
 
 
-def own_arguments(tokens: tuple[str, ...]) -> Own:
+KEY_VARIABLE: Final = "LLAMA_API_KEY"
+"""Keys for a server that has none of its own arguments; those of arguments and file count beside them (b11549)."""
+
+
+def own_arguments(tokens: tuple[str, ...], known_key: str | None = None) -> Own:
     """The user's arguments taken apart.
+
+    Args:
+        known_key: what ``LLAMA_API_KEY`` holds.
 
     Raises:
         OptionError: an argument that the plan decides, another model, another address than this computer's, no port,
@@ -107,7 +115,7 @@ def own_arguments(tokens: tuple[str, ...]) -> Own:
     from emit.flags import normal, setting_of
     from planner.plans.settings import Tool
 
-    port, key, rest = None, None, []
+    port, keys, rest = None, list[tuple[str, str]](), list[str]()
     left = list(tokens)
     while left:
         token = left.pop(0)
@@ -127,18 +135,23 @@ def own_arguments(tokens: tuple[str, ...]) -> Own:
         if not equals and len(values) < OTHER_ARITY[Tool.SERVER].get(name, 0):
             raise OptionError(token, expected="a value", found="nothing after it")
         del left[: len(values)]
-        if name == "--api-key":
-            key = _key(value if equals else values[0])
+        if name in ("--api-key", "--api-key-file"):
+            keys.append((name, value if equals else values[0]))
         rest += [token, *values]
-    return Own(port, key, tuple(rest))
+    if known_key:
+        keys.append((KEY_VARIABLE, known_key))
+    return Own(port, _key(*keys[0]) if keys else None, tuple(rest))
 
 
-def _key(text: str) -> str:
-    """The first of the keys: any of them will do."""
-    key = text.split(",")[0]
-    if not key or key.startswith("-") or not (key.isascii() and key.isprintable() and " " not in key):
-        raise OptionError("--api-key", expected="a key of ASCII characters without blanks", found=repr(key))
-    return key
+def _key(origin: str, text: str) -> str:
+    """The first of the keys that a header can carry: any of them will do. Never part of a message."""
+    found = text.split(",")
+    if origin == "--api-key-file":
+        found = [line for line in text_of(text, OptionError).splitlines() if not line.startswith("#")]
+    for key in found:
+        if key and not key.startswith("-") and key.isascii() and key.isprintable() and " " not in key:
+            return key
+    raise OptionError(origin, expected="a key of ASCII characters without blanks", found="none")
 
 
 def _port(text: str) -> int:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from planner.facts.workload import Goal
 from planner.plans.verified import Attempt, Rates, Trial
-from planner.verification.first import LEAST_PROMPT, filled
-from planner.verify.blocks import FEWEST, LEAST, MOST, TOKENS, Arm, Judged, Ruling, judged, order
+from planner.verification.looking import filled
+from planner.verify.blocks import LEAST, MOST, TOKENS, Arm, Judged, Ruling, judged, order
+from planner.verify.budget import Pace, ask_s, warm_up
 from planner.verify.compare import peak_bytes
 
 if TYPE_CHECKING:
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
 
 PROMPTS: Final = 2
 """Prompts that take turns, so that each arm meets every one more than once."""
-WARM_UP: Final = (32, 8)
-"""Prompt and answer after a start that count nothing: pages, kernels and pools are touched for the first time."""
 PATIENCE: Final = 3.0
 """A block of the change may take so many times a block of what is."""
 GRACE_S: Final = 5.0
@@ -33,16 +32,13 @@ class Base:
     """What trials are held against.
 
     Args:
-        prefill_tps, decode_tps: rates that were just seen.
-        load_s: of a start.
+        pace: rates that were just seen, and seconds of a start.
         room: prompt tokens that fit a slot.
         prose: tokens to make prompts from.
     """
 
     candidate: Candidate
-    prefill_tps: float
-    decode_tps: float
-    load_s: float
+    pace: Pace
     room: int
     prose: tuple[int, ...]
 
@@ -53,29 +49,6 @@ class Lost(Exception):
     def __init__(self, trouble: Trouble) -> None:
         super().__init__(trouble.text)
         self.trouble = trouble
-
-
-def block_s(base: Base, prompt_n: int) -> float:
-    """Seconds of one block."""
-    return prompt_n / base.prefill_tps + TOKENS / base.decode_tps
-
-
-def trial_s(base: Base, prompt_n: int) -> float:
-    """Seconds of the shortest trial: four pairs and a start for every two blocks."""
-    return 2 * FEWEST * block_s(base, prompt_n) + (FEWEST + 1) * (base.load_s + block_s(base, WARM_UP[0]) / 4)
-
-
-def prompt_for(base: Base, attempt: Attempt, wanted: int, seconds: float) -> int | None:
-    """The longest prompt up to the workload's with which a trial fits; None if none that shows the change does."""
-    if base.room < 1:
-        return None
-    prompt_n = min(wanted, base.room)
-    least = min(max(LEAST_PROMPT, attempt.needs_tokens), base.room)
-    while prompt_n >= least:
-        if trial_s(base, prompt_n) <= seconds:
-            return prompt_n
-        prompt_n //= 2
-    return None
 
 
 @dataclass(slots=True)
@@ -89,11 +62,7 @@ class _Course:
 
 
 class Trialling:
-    """Runs one attempt against a base.
-
-    Args:
-        deadline: monotonic second after which no pair begins.
-    """
+    """Runs one attempt against a base, with prompts of ``prompt_n`` tokens."""
 
     def __init__(self, engine: Engine, pricing: Pricing, base: Base, attempt: Attempt, prompt_n: int) -> None:
         self._engine, self._pricing, self._base, self._attempt = engine, pricing, base, attempt
@@ -103,14 +72,14 @@ class Trialling:
         self._peaks: dict[str, int] = {}
 
     def run(self, clock: Callable[[], float], deadline: float) -> Trial:
-        """Blocks until they decide.
+        """Blocks until they decide, or until a pair would end after the deadline (monotonic seconds).
 
         Raises:
             Lost: the settings before the change ended or collapsed.
         """
         course, late = self._course, False
         for number, pair in enumerate(order(MOST)):
-            if number >= 1 and clock() + 2 * block_s(self._base, self._prompt_n) > deadline:
+            if number >= 1 and clock() + 2 * ask_s(self._base.pace, self._prompt_n) > deadline:
                 late = True
                 break
             cost: dict[Arm, float] = {}
@@ -162,7 +131,7 @@ class Trialling:
             return self._out(arm, live)
         if live is before:
             return live
-        prompt_n, answer_n = WARM_UP
+        prompt_n, answer_n = warm_up(self._base.pace, self._attempt, self._prompt_n)
         found = live.ask(
             Question(filled(self._base.prose, prompt_n), answer_n, exact=True), prompt_n, lambda piece: None
         )
@@ -197,10 +166,17 @@ class Trialling:
         return ""
 
     def _cost(self, answer: Answer) -> float:
-        """Seconds of the workload's turn (or of its goal's part) at a block's rates."""
-        work = self._pricing.problem.workload
-        prompt = work.prompt_tokens * answer.prompt_s / max(answer.prompt_n, 1)
-        reply = work.answer_tokens * answer.predicted_s / max(answer.predicted_n, 1)
+        """Seconds of the workload's turn (or of its goal's part) at a block's rates.
+
+        What the change does not act on is what was seen before it: it must not decide by its noise.
+        """
+        work, pace, part = self._pricing.problem.workload, self._base.pace, self._attempt.part
+        prompt = work.prompt_tokens / pace.prefill_tps
+        reply = work.answer_tokens / pace.decode_tps
+        if part is not Goal.DECODE:
+            prompt = work.prompt_tokens * answer.prompt_s / max(answer.prompt_n, 1)
+        if part is not Goal.PREFILL:
+            reply = work.answer_tokens * answer.predicted_s / max(answer.predicted_n, 1)
         parts = {Goal.TURN: prompt + reply, Goal.PREFILL: prompt, Goal.DECODE: reply}
         return max(parts[work.goal], 1e-9)
 

@@ -18,12 +18,13 @@ TOKENS: Final = 64
 """Answer tokens of a block, at least."""
 LEAST: Final = 0.03
 """A change must save this share of the cost: less is not worth a setting of its own."""
-LOOKS: Final = (4, 8, 12, 16)
+LOOKS: Final = (2, 4, 8, 12, 16)
 """Pairs after which the numbers are looked at: as many of either order, and seldom, as every look may err. After the
 last an open question stays as it was."""
-FEWEST: Final = LOOKS[0]
+FEWEST: Final = 4
+"""Pairs before a change is kept; what clearly costs is out after the first look."""
 MOST: Final = LOOKS[-1]
-_T: Final = {4: 3.18, 8: 2.36, 12: 2.20, 16: 2.13}
+_T: Final = {2: 12.7, 4: 3.18, 8: 2.36, 12: 2.20, 16: 2.13}
 """Student's t, 95 %, by pairs: what two standard errors are for a few of them."""
 
 
@@ -71,10 +72,10 @@ def judged(costs: tuple[tuple[float, float], ...]) -> Judged:
     gain = 1.0 - exp(-mean)
     if len(logs) < 2:
         return Judged(Ruling.MORE, gain, None, len(logs))
-    error = _T[max((n for n in LOOKS if n <= len(logs)), default=FEWEST)] * stdev(logs) / sqrt(len(logs))
+    error = _T[max(n for n in LOOKS if n <= len(logs))] * stdev(logs) / sqrt(len(logs))
     if len(logs) not in LOOKS:
         ruling = Ruling.MORE
-    elif mean > error and gain > LEAST:
+    elif len(logs) >= FEWEST and mean > error and gain > LEAST:
         ruling = Ruling.KEEP
     elif mean + error < -log(1.0 - LEAST) or len(logs) >= MOST:
         ruling = Ruling.REJECT

@@ -4,7 +4,7 @@ Signatures measured on a 16 GB card under WDDM (zhaoyilun/moe-working-set-16gb):
 run with experts in RAM shows 34 %; p95 of the token times many times p50 (healthy: at most 1.6 times); minutes to
 the first token instead of half a second; prefill at 0.12 and 0.55 of its usual rate; less than 1,024 MiB free in
 every collapsed run whose memory was read, in no healthy one. A slow run alone is no collapse: something must press
-on memory, too.
+on memory, too. Where a driver refuses what does not fit (Linux), a busy GPU is no such sign.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def _pressed(expected: Expected, samples: tuple[Sample, ...]) -> str:
     for card in expected.cards:
         mine = [gpu for s in samples for gpu in s.gpus if gpu.device == card.id]
         busy = [gpu.busy for gpu in mine[-3:] if gpu.busy is not None]
-        if expected.hybrid and len(busy) >= 2 and min(busy) >= BUSY:
+        if card.hard and expected.hybrid and len(busy) >= 2 and min(busy) >= BUSY:
             return f"{card.id} is 100 % busy though experts in RAM should make it wait"
         shared = [gpu.shared_bytes for gpu in mine if gpu.shared_bytes is not None]
         if shared and shared[-1] - shared[0] > SHARED_BYTES:

@@ -59,7 +59,7 @@ def peaks(predicted: Candidate, samples: tuple[Sample, ...]) -> Iterator[Compare
     seen = peak_bytes(samples)
     for device in predicted.memory.devices:
         if device.id in seen:
-            yield _bytes(f"{device.id} peak", device.used_before_bytes + device.predicted_bytes, seen[device.id])
+            yield _bytes(f"{device.id} peak", device.predicted_bytes, seen[device.id], device.used_before_bytes)
 
 
 def overrun(predicted: Candidate, samples: tuple[Sample, ...], reserve: tuple[tuple[str, int], ...]) -> str:
@@ -100,6 +100,7 @@ def extra(compared: tuple[Compared, ...], devices: tuple[str, ...]) -> tuple[tup
     return tuple(found.items())
 
 
-def _bytes(term: str, expected: int, observed: int) -> Compared:
-    most = max(expected * (1.0 + SHARE), expected + SLACK_BYTES)
-    return Compared(term, "bytes", Band(0.0, float(expected), most), float(observed), observed <= most)
+def _bytes(term: str, expected: int, observed: int, before: int = 0) -> Compared:
+    """Bytes of the plan on top of others' from before, which are known exactly."""
+    most = before + max(expected * (1.0 + SHARE), expected + SLACK_BYTES)
+    return Compared(term, "bytes", Band(0.0, float(before + expected), most), float(observed), observed <= most)

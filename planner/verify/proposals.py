@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from planner.facts.workload import Goal
 from planner.plans.compare import cost
 from planner.plans.plan import Candidate
 from planner.plans.rule import Problem
@@ -25,16 +26,26 @@ SLOT_CYCLES: Final = 2
 
 HOPE: Final = {
     "threads": (0.08, "-t 8 instead of 16 cost 9.6 %, one per core is not always best (club-3090)"),
-    "threads_batch": (0.06, "SMT siblings sometimes help where a prompt is computed; assumed"),
-    "n_ubatch": (0.05, "noise of the predicted ubatch law"),
-    "load_mode": (0.05, "mapped experts: -40 % prefill with a GPU (16 GB card); without one nearly equal"),
+    "threads_batch": (0.06, "SMT siblings sometimes help where a prompt is computed (assumed)"),
+    "n_ubatch": (0.05, "the ubatch law is no closer than some 5 %"),
+    "load_mode": (0.05, "mapped experts cost 40 % of prefill with a GPU (16 GB card), nearly nothing without one"),
     "op_offload": (0.04, "streaming experts loses where the link is slow"),
-    "moe_cache_mib": (0.10, "+6 to +24 % with 4 to 8 GiB (16 GB card); one card lost half"),
+    "moe_cache_mib": (0.10, "4 to 8 GiB gave 6 to 24 % (16 GB card); one card lost half"),
     "spec_type": (0.15, "draft-mtp pays where drafts are accepted"),
-    "n_cpu_moe": (0.02, "noise of the predicted layer times"),
+    "n_cpu_moe": (0.02, "layer times are no closer than some 2 %"),
 }
-"""Expected saving where the model predicts less, with its ground: every one is an assumption until tried."""
+"""What a trial is worth where the model predicts less, with its ground: an order to try in, not a forecast."""
 
+PARTS: Final = {
+    "threads": Goal.DECODE,
+    "spec_type": Goal.DECODE,
+    "threads_batch": Goal.PREFILL,
+    "n_ubatch": Goal.PREFILL,
+    "op_offload": Goal.PREFILL,
+}
+"""What a change acts on; everything else on both. llama.cpp offloads operations for batches of 32 and more."""
+
+Changes = tuple[tuple[str, Any], ...]
 Evaluate = Callable[[Settings], Candidate]
 
 
@@ -60,17 +71,24 @@ def proposals(
         candidate = evaluate(settings)
         if not candidate.runs or candidate.verdict is not current.verdict or not engine.spells(candidate.settings):
             continue
-        predicted = 1.0 - cost(candidate, goal) / cost(current, goal)
-        hope, ground = HOPE[changes[0][0]]
-        gain, basis = (predicted, "predicted") if predicted >= hope else (hope + min(predicted, 0.0) / 2, ground)
-        larger = settings.n_ubatch > current.settings.n_ubatch
-        needs = min(settings.n_ubatch, problem.workload.prompt_tokens) if larger else 0
-        if gain > 0:
-            found[settings] = Attempt(changes, candidate.settings, gain, basis, needs)
-    return tuple(sorted(found.values(), key=lambda attempt: -attempt.gain))
+        attempt = _attempt(problem, current, candidate, changes)
+        shows = Goal.TURN in (goal, attempt.part) or attempt.part is goal
+        if attempt.worth > 0 and shows:
+            found[settings] = attempt
+    return tuple(sorted(found.values(), key=lambda attempt: -attempt.worth))
 
 
-Changes = tuple[tuple[str, Any], ...]
+def _attempt(problem: Problem, current: Candidate, candidate: Candidate, changes: Changes) -> Attempt:
+    """A change with what the model predicts for it; the very same cost means that the model does not see it."""
+    goal, name = problem.workload.goal, changes[0][0]
+    before, after = cost(current, goal), cost(candidate, goal)
+    predicted = 1.0 - after / before
+    hope, ground = HOPE[name]
+    worth, basis = (predicted, "predicted") if predicted >= hope else (hope + min(predicted, 0.0) / 2, ground)
+    n_ubatch = max(candidate.settings.n_ubatch, current.settings.n_ubatch)
+    expected = predicted if after != before else None
+    part = PARTS.get(name, Goal.TURN)
+    return Attempt(changes, candidate.settings, expected, worth, basis, part, n_ubatch)
 
 
 def _changes(problem: Problem, current: Candidate, engine: Engine) -> Iterator[Changes]:

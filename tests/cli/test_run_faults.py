@@ -181,7 +181,7 @@ def test_killed_in_load(start: Callable[..., Command], model: Path, engine: Path
     assert (result["verdict"], result["reason"]) == ("failed", "it was ended from outside by SIGKILL")
 
 
-@pytest.mark.parametrize(("sign", "prompt"), [("prefill", "word " * 6000), ("decode", "Count.")])
+@pytest.mark.parametrize(("sign", "prompt"), [("prefill", "word " * 1400), ("decode", "Count.")])
 def test_killed_in_an_answer(start: Callable[..., Command], model: Path, sign: str, prompt: str) -> None:
     question = tmp_prompt(model, prompt)
     options = (*SHORT, "--json", "--prompt", f"@{question}", "--answer-tokens", "3000", "--ctx", "32768")
@@ -238,6 +238,99 @@ def test_a_limit_on_memory(run: Run, random_demo: DemoModel, engine: Path, tmp_p
     assert "memory" in result["reason"]
     assert any("allocate" in line for line in result["last_lines"])
     assert result["steps_back"] and all("memory" in step["reason"] for step in result["steps_back"])
+
+
+@pytest.mark.parametrize("kib", [60_000, 100_000, 120_000, 170_000, 200_000, 210_000])
+def test_a_limit_on_all_of_us(
+    start: Callable[..., Command], model: Path, environment: dict[str, str], tmp_path: Path, engine: Path, kib: int
+) -> None:
+    """``ulimit -v`` over moeplan and its server: what needs more is named, wherever it hits; the rest answers."""
+    shell = f'ulimit -v {kib}; exec "$0" -m planner "$@"'
+    options = ("verify", model, *SHORT, "--json", "--llama", engine)
+    done = subprocess.run(
+        ["sh", "-c", shell, sys.executable, *map(str, options)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    result = json.loads(done.stdout)
+    if result["verdict"] == "failed":
+        assert done.returncode == 1 and "memory" in result["reason"], result
+    else:
+        assert kib > 60_000 and result["answer"]["predicted_n"] > 0
+    left = [p for p in psutil.process_iter(["cmdline"]) if str(model) in (p.info["cmdline"] or ())]
+    assert not left
+
+
+def test_too_little_for_moeplan_itself(model: Path, environment: dict[str, str], engine: Path) -> None:
+    shell = 'ulimit -v 40000; exec "$0" -m planner verify "$1" --fit --llama "$2"'
+    done = subprocess.run(
+        ["sh", "-c", shell, sys.executable, model, engine],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode not in (0, 2) and done.stdout == ""
+    assert "emory" in done.stderr or "failed to map" in done.stderr
+
+
+@pytest.fixture
+def group(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A control group of our own that limits memory, v2 or v1."""
+    for parent, limit in (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")):
+        folder = Path(parent) / f"moeplan-test-{os.getpid()}"
+        try:
+            folder.mkdir()
+        except OSError:
+            continue
+        if not (folder / limit).exists():  # no control group, or one without this controller
+            folder.rmdir()
+            continue
+        (folder / limit).write_text(str(request.param << 20))
+        yield folder
+        for _ in range(50):
+            with suppress(OSError):
+                folder.rmdir()
+                return
+            time.sleep(0.1)
+        return
+    pytest.skip("no control group for memory can be made here")
+
+
+@pytest.mark.parametrize("group", [60, 120], indirect=True)
+def test_the_kernel_ends_the_server_for_memory(
+    group: Path, random_demo: DemoModel, environment: dict[str, str], tmp_path: Path, engine: Path
+) -> None:
+    """A cache of 1.3 GB in a group of 60 or 120 MiB: SIGKILL, which is told from one of somebody else."""
+    shell = f'echo $$ > {group}/cgroup.procs && exec "$0" -m planner "$@"'
+    large = ("--ctx", "131072", "--ram", "8GiB", "--no-oracle", "--pin", "cache-ram-mib=0")
+    options = ("verify", random_demo.path, *SHORT, *large, "--json", "--llama", engine)
+    done = subprocess.run(
+        ["sh", "-c", shell, sys.executable, *map(str, options)],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    result = json.loads(done.stdout)
+    assert (done.returncode, result["verdict"]) == (1, "failed"), result
+    assert result["reason"] == "the kernel killed it because memory ran out"
+    assert result["steps_back"] and not (group / "cgroup.procs").read_text()
+
+
+def test_a_slot_that_the_server_caps_is_no_failure(run: Run, random_demo: DemoModel, engine: Path) -> None:
+    """A context beyond the model's training: llama-server gives a slot of 8,192, and longer prompts are refused."""
+    large = ("--ctx", "131072", "--ram", "8GiB", "--max-trials", "0", "--budget", "60")
+    done = run("verify", random_demo.path, *ONE, *large, "--json", "--llama", engine)
+    result = json.loads(done.stdout)
+    assert result["verdict"] in ("verified", "slower") and result["depth_tokens"] < 8192 and result["deep"]
 
 
 @pytest.mark.parametrize("how", ["replaced", "cut"])

@@ -13,7 +13,7 @@ import pytest
 
 from planner.demo import DemoModel
 from planner.errors import OptionError
-from planner.verification import first
+from planner.verification import looking
 from planner.verification.startable import own_arguments
 from probes import ports
 from probes.host import LocalHost
@@ -86,7 +86,11 @@ def test_a_plan_file_is_verified_as_it_is(run: Run, random_demo: DemoModel, engi
 def test_a_dry_run_starts_nothing(run: Run, random_demo: DemoModel, engine: Path) -> None:
     done = run("verify", random_demo.path, "--fit", "--dry-run", "--max-trials", "2", "--llama", engine)
     assert done.returncode == 0 and "starting" not in done.stderr
-    assert "Would be tried, best first" in done.stdout and "Observed" not in done.stdout
+    assert "Would be tried, in this order" in done.stdout and "Observed" not in done.stdout
+    tried = done.stdout.partition("Would be tried, in this order")[2].splitlines()
+    rows = [line for line in tried if " yes " in line or " no " in line]
+    assert sum(" yes " in row for row in rows) == 2
+    assert all(" s " in row and ("unknown" in row or "%" in row) for row in rows)
     data = run("run", random_demo.path, "--fit", "--dry-run", "--json", "--llama", engine)
     assert json.loads(data.stdout)["schema"] == "moeplan.plan/1" and "Would be tried" in data.stderr
 
@@ -94,6 +98,25 @@ def test_a_dry_run_starts_nothing(run: Run, random_demo: DemoModel, engine: Path
 def test_a_key_that_the_server_wants_is_used(run: Run, random_demo: DemoModel, engine: Path) -> None:
     short = (random_demo.path, *ONE, "--max-trials", "0", "--budget", "0", "--json", "--llama", engine)
     assert result(run("verify", *short, "--", "--api-key", "secret"))["answer"]["predicted_n"] > 0
+
+
+@pytest.mark.parametrize("where", ["file", "variable"])
+def test_a_key_from_elsewhere_is_used_and_never_shown(
+    run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path, where: str
+) -> None:
+    short = (random_demo.path, *ONE, "--max-trials", "0", "--budget", "0", "--json", "--llama", engine)
+    keys = tmp_path / "keys"
+    keys.write_text("# ours\n\nnot usable\ns3cret\nother\n")
+    own = ("--", "--api-key-file", str(keys)) if where == "file" else ()
+    done = run("verify", *short, *own, env={"LLAMA_API_KEY": "s3cret,other"} if where == "variable" else None)
+    assert result(done)["answer"]["predicted_n"] > 0
+    assert "s3cret" not in done.stdout + done.stderr
+
+
+def test_refresh_measures_again(run: Run, random_demo: DemoModel, engine: Path) -> None:
+    done = run("verify", random_demo.path, "--dry-run", "--refresh", "--llama", engine)
+    assert done.returncode == 0 and "measuring RAM" in done.stderr
+    assert run("verify", random_demo.path, "--fit", "--refresh", "--llama", engine).returncode == 2
 
 
 def test_a_refused_plan_starts_nothing(run: Run, random_demo: DemoModel, engine: Path) -> None:
@@ -151,6 +174,9 @@ def test_own_arguments() -> None:
         "k1,k2",
     )
     assert own_arguments(("--api-key", "k1,k2")).api_key == "k1"
+    assert own_arguments((), "e1,e2") == own_arguments((), "e1") and own_arguments((), "e1").api_key == "e1"
+    assert own_arguments(("--api-key", "k1"), "e1").api_key == "k1"
+    assert own_arguments((), "").api_key is None
 
 
 @pytest.mark.parametrize(
@@ -211,6 +237,8 @@ def test_the_command_names_the_port_and_the_verdict_is_said(
     port = str(ports.free_port())
     text = run("verify", *short, "--", "--port", port).stdout
     assert f"--port {port}" in text and "--port 8080" not in text
+    argv = json.loads(run("verify", *short, "--json", "--", "--port", port).stdout)["plan"]["argv"]
+    assert argv[argv.index("--port") + 1] == port
     out = tmp_path / "found.json"
     done = run("verify", *short, "--json", "-o", out)
     found = json.loads(out.read_text())
@@ -219,5 +247,5 @@ def test_the_command_names_the_port_and_the_verdict_is_said(
 
 def test_long_prompts_are_prose_from_different_places() -> None:
     prose = tuple(range(10))
-    assert first.filled(prose, 25) == (*prose, *prose, 0, 1, 2, 3, 4)
-    assert first.filled(prose, 4, start=13) == (3, 4, 5, 6)
+    assert looking.filled(prose, 25) == (*prose, *prose, 0, 1, 2, 3, 4)
+    assert looking.filled(prose, 4, start=13) == (3, 4, 5, 6)

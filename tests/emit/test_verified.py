@@ -15,16 +15,16 @@ from rich.console import Console, RenderableType
 from emit.json_read import plan_from
 from emit.json_v1 import plan_json, schema_text, schemas, verified_json
 from emit.text import plan_view
-from emit.verified_view import attempts_view, verification_view
+from emit.verified_view import foreseen_view, verification_view
 from planner.errors import PlanFileError
-from planner.plans.verified import Finding, Verification
+from planner.plans.verified import Finding, Forecast, Foreseen, Verification
 from tests.emit.plans import NASTY, make_plan, refused_plan
 from tests.emit.verifications import LEARNED, make_trial, make_verification
 
 DOCS = Path(__file__).parents[2] / "docs" / "schema"
 CONTRACT = (
-    "schema verdict reason when engine plan observed trials steps_back answer buffers offloaded_layers load_s "
-    "peak_rss_bytes major_faults last_lines notes correction url"
+    "schema verdict reason when engine plan observed trials steps_back depth_tokens deep answer buffers "
+    "offloaded_layers load_s peak_rss_bytes major_faults last_lines notes correction url"
 )
 
 
@@ -100,8 +100,14 @@ def test_a_failure_prints_no_command() -> None:
 
 def test_what_would_be_tried() -> None:
     attempt = make_trial().attempt
-    assert "n_ubatch 1024" in shown(attempts_view((attempt,)))
-    assert shown(attempts_view(())).startswith("Nothing would be tried")
+    blind = replace(attempt, expected=None, basis="nobody knows")
+    trials = (Forecast(attempt, 2048, 41.5, fits=True), Forecast(blind, 512, 260.0, fits=False))
+    text = shown(foreseen_view(Foreseen(trials, 8704, 60.0, 300.0)))
+    assert "the first answer, then 8,704 tokens of prompt: 60.0 s" in text
+    rows = [line.split() for line in text.splitlines() if line.split()[:1] == ["n_ubatch"]]
+    assert "saves 5.0%" in " ".join(rows[0]) and {"2,048", "41.5", "yes"} <= set(rows[0])
+    assert "gain unknown" in " ".join(rows[1]) and {"512", "260", "no"} <= set(rows[1])
+    assert "Nothing would be tried" in shown(foreseen_view(Foreseen((), 0, 0.0, 300.0)))
 
 
 def test_a_plan_shows_when_it_was_verified() -> None:

@@ -26,7 +26,7 @@ LEARNED = Verified(
 def make_trial(**changes: Any) -> Trial:
     plan = make_plan()
     settings = replace(plan.chosen.settings, n_ubatch=1024)
-    attempt = Attempt((("n_ubatch", 1024),), settings, 0.05, "predicted")
+    attempt = Attempt((("n_ubatch", 1024),), settings, 0.05, 0.05, "predicted")
     base = Trial(
         attempt,
         Rates(40.0, 1000.0),

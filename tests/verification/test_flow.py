@@ -16,13 +16,13 @@ from planner.facts.machine import Engine as EngineFacts
 from planner.facts.observed import Answer, GpuSample, Placement, Sample
 from planner.plans.plan import Candidate, Plan
 from planner.plans.settings import LoadMode, Settings
-from planner.plans.verified import Attempt, Finding, Verification
+from planner.plans.verified import Finding, Verification
 from planner.search import Pricing
 from planner.units import GIB, MIB
 from planner.verification import Options, verified
 from planner.verification.engine import Engine, Kind, Trouble
 from planner.verification.startable import check_plan
-from planner.verification.trialling import Base, prompt_for
+from planner.verification.texts import QUESTION
 from planner.verification.watch import Watch
 from policies import RULES
 from probes.engine_cause import Cause
@@ -240,6 +240,20 @@ def test_a_faster_setting_is_kept_and_the_next_plan_has_it(run: Verify, host: Ho
     assert decided.headline.startswith(f"so verified on {found.when}; the rule says: ")
 
 
+def test_a_change_of_prefill_is_not_credited_with_decode(run: Verify) -> None:
+    """Whatever has another ubatch answers twice as fast here, which an ubatch cannot cause."""
+    plan = solved(ENGINE_MACHINE)
+    speed, usual = plan.chosen.speed, plan.chosen.settings.n_ubatch
+
+    def reply(settings: Settings, question: Question) -> Outcome:
+        factor = 1.0 if settings.n_ubatch == usual else 2.0
+        return answer(question, speed.prefill_tps.mid, speed.decode_tps.mid * factor)
+
+    found = run(plan, reply, willing, max_trials=12, budget_s=3600.0)
+    tried = [trial for trial in found.trials if "n_ubatch" in dict(trial.attempt.changes)]
+    assert tried and not any(trial.kept for trial in tried)
+
+
 def test_a_slower_setting_is_dropped_with_its_number(run: Verify) -> None:
     plan = solved(ENGINE_MACHINE)
     found = run(plan, faster_with_mmap(plan, 0.8), willing, max_trials=12, budget_s=3600.0)
@@ -302,13 +316,6 @@ def test_a_file_that_changes_is_the_cause_whatever_happens(run: Verify, host: Ho
     assert found.finding is Finding.FAILED and "changed" in found.reason and found.learned is None
 
 
-def test_no_prompt_of_less_than_a_token() -> None:
-    plan = solved(ENGINE_MACHINE)
-    attempt = Attempt((), plan.chosen.settings, 0.1, "")
-    assert prompt_for(Base(plan.chosen, 100.0, 10.0, 1.0, -79, (1,)), attempt, 4096, 1e-3) is None
-    assert prompt_for(Base(plan.chosen, 100.0, 10.0, 1.0, 1, (1,)), attempt, 4096, 1e6) == 1
-
-
 def test_a_context_without_room_for_an_answer_is_refused(run: Verify) -> None:
     plan = solved(ENGINE_MACHINE)
     tight = replace(plan, chosen=replace(plan.chosen, settings=replace(plan.chosen.settings, n_ctx=120)))
@@ -326,7 +333,9 @@ def test_no_time_is_said(run: Verify) -> None:
     found = run(plan, as_predicted(plan), willing, budget_s=0.0)
     assert found.trials == ()
     assert any("no time left to try" in note for note in found.notes)
-    assert any("speed at depth was not looked at" in note for note in found.notes)
+    assert (
+        found.depth == len(QUESTION) and not found.deep and "no prompt past 8,192 tokens was looked at" in found.reason
+    )
 
 
 def test_a_long_prompt_without_an_end_is_given_up(run: Verify) -> None:
@@ -339,7 +348,8 @@ def test_a_long_prompt_without_an_end_is_given_up(run: Verify) -> None:
 
     found = run(plan, reply, willing, max_trials=1, budget_s=300.0)
     assert found.finding is Finding.VERIFIED and len(found.trials) == 1
-    assert any("speed at depth was not looked at" in note for note in found.notes)
+    assert found.depth == plan.chosen.settings.n_ubatch and not found.deep
+    assert "no prompt past 8,192 tokens was looked at" in found.reason
 
 
 def test_a_busy_machine_teaches_no_speed(run: Verify, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from planner.verify.blocks import FEWEST, MOST, Arm, Judged, Ruling, judged, order
+from planner.verify.blocks import FEWEST, LOOKS, MOST, Arm, Judged, Ruling, judged, order
 
 
 def test_loads_serve_two_blocks_and_both_orders_come_up() -> None:
@@ -58,7 +58,13 @@ def test_a_machine_that_warms_up_credits_neither_arm(drift: float) -> None:
 
 def test_less_than_three_percent_is_not_worth_a_setting() -> None:
     found = decided(lambda arm, number, at: 0.98 if arm is Arm.B else 1.0)
-    assert (found.ruling, found.pairs) == (Ruling.REJECT, FEWEST)
+    assert (found.ruling, found.pairs) == (Ruling.REJECT, LOOKS[0])
+
+
+def test_what_clearly_costs_is_out_after_two_pairs_but_nothing_is_kept_then() -> None:
+    assert judged(((1.0, 1.30), (1.0, 1.31))).ruling is Ruling.REJECT
+    assert judged(((1.0, 1.0), (1.0, 1.6))).ruling is Ruling.MORE
+    assert judged(((1.0, 0.70), (1.0, 0.71))).ruling is Ruling.MORE
 
 
 def test_nothing_is_decided_early() -> None:

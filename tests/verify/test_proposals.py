@@ -3,7 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from planner import search
+from planner.facts.workload import Goal
 from planner.plans.plan import Plan
 from planner.plans.settings import LoadMode, Settings
 from planner.plans.verified import Attempt
@@ -32,7 +35,7 @@ def test_changes_of_every_kind_that_fit_best_first() -> None:
     plan = solved(machine(card(8)))
     found = tried(plan)
     assert {"threads", "threads_batch", "n_ubatch", "load_mode"} <= names(found)
-    assert [item.gain for item in found] == sorted((item.gain for item in found), reverse=True)
+    assert [item.worth for item in found] == sorted((item.worth for item in found), reverse=True)
     pricing = priced(plan)
     assert all(pricing.candidate(item.settings).runs for item in found)
     assert all(item.basis for item in found)
@@ -92,12 +95,26 @@ def _number(value: object) -> int:
     return value
 
 
-def test_a_larger_ubatch_needs_a_prompt_that_shows_it() -> None:
+def test_a_change_of_ubatch_is_shown_by_the_larger_one() -> None:
     plan = loosened(solved(machine(card(8)), pins=(("n_ubatch", "512"),), prompt_tokens=600))
-    (larger,) = (i for i in tried(plan) if _of(i, "n_ubatch") == 1024)
-    assert larger.needs_tokens == 600
+    larger, smaller = (next(i for i in tried(plan) if _of(i, "n_ubatch") == n) for n in (1024, 256))
+    assert (larger.n_ubatch, smaller.n_ubatch) == (1024, 512)
     enough = loosened(solved(machine(card(8)), pins=(("n_ubatch", "512"),), prompt_tokens=512))
     assert 1024 not in {_of(item, "n_ubatch") for item in tried(enough)}
+
+
+def test_what_the_model_does_not_see_is_unknown_and_still_ordered() -> None:
+    threads = next(item for item in tried(solved(machine(card(8)))) if _of(item, "threads_batch"))
+    assert threads.expected is None and threads.worth > 0 and threads.forecast == "gain unknown"
+    off = loosened(solved(machine(card(8)), pins=(("op_offload", "off"),)))
+    best = tried(off)[0]
+    assert best.expected == best.worth and best.forecast.startswith("saves ")
+
+
+@pytest.mark.parametrize(("goal", "other"), [("decode", Goal.PREFILL), ("prefill", Goal.DECODE)])
+def test_what_does_not_touch_the_goal_is_not_tried(goal: str, other: Goal) -> None:
+    found = tried(solved(machine(card(8)), goal=Goal(goal)))
+    assert found and other not in {item.part for item in found}
 
 
 def _of(item: Attempt, name: str) -> Any:
