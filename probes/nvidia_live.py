@@ -29,13 +29,14 @@ class Session:
         self._cards = cuda_order.visible(cards, host.env("CUDA_VISIBLE_DEVICES"), by_bus=by_bus)
 
     def sample(self, device: str) -> GpuSample:
-        """Memory in use, everybody's together, and the share of the last moments with a kernel running."""
+        """Memory that nobody can have any more, the driver's reserve included as in a plan's "used before", and the share
+        of the last moments with a kernel running."""
         number = whole(device.removeprefix("CUDA"))
         if self._nvml is None or number is None or number >= len(self._cards):
             return GpuSample(device)
         found = self._cards[number]
         memory, load = memory_of(self._nvml, found.handle), ask(self._nvml, "UtilizationRates", found.handle)
-        used = int(memory.used) if memory else None
+        used = int(memory.total - memory.free) if memory else None
         return GpuSample(device, used, None if load is None else min(max(int(load.gpu), 0), 100) / 100)
 
     def close(self) -> None:

@@ -24,6 +24,9 @@ POOL_STEP_MIB: Final = 256
 SLOT_CYCLES: Final = 2
 """A pool under two tokens' worth of experts thrashes (20 runs of b11549: break-even near one)."""
 
+PAID: Final = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Blocks whose experts may move to RAM to make room for a change."""
+
 HOPE: Final = {
     "threads": (0.08, "-t 8 instead of 16 cost 9.6 %, one per core is not always best (club-3090)"),
     "threads_batch": (0.06, "SMT siblings sometimes help where a prompt is computed (assumed)"),
@@ -68,14 +71,35 @@ def proposals(
         settings = replace(current.settings, **dict(changes))
         if settings in tried or settings == current.settings or any(problem.pin(name) is not None for name in names):
             continue
-        candidate = evaluate(settings)
-        if not candidate.runs or candidate.verdict is not current.verdict or not engine.spells(candidate.settings):
+        candidate, changes = _fitting(problem, evaluate(settings), changes, evaluate)
+        settings = candidate.settings
+        if settings in tried or not candidate.runs or candidate.verdict is not current.verdict:
+            continue
+        if not engine.spells(settings):
             continue
         attempt = _attempt(problem, current, candidate, changes)
         shows = Goal.TURN in (goal, attempt.part) or attempt.part is goal
         if attempt.worth > 0 and shows:
             found[settings] = attempt
     return tuple(sorted(found.values(), key=lambda attempt: -attempt.worth))
+
+
+def _fitting(
+    problem: Problem, candidate: Candidate, changes: Changes, evaluate: Evaluate
+) -> tuple[Candidate, Changes]:
+    """The change; where the devices have no room for it, with the fewest experts moved to RAM that make room."""
+    settings = candidate.settings
+    bound = problem.pin("n_cpu_moe") is not None or settings.override_tensor or not problem.model.is_moe
+    if candidate.runs or bound or not settings.devices or any(name == "n_cpu_moe" for name, _ in changes):
+        return candidate, changes
+    for step in PAID:
+        n_cpu_moe = settings.n_cpu_moe + step
+        if n_cpu_moe > problem.model.n_layer:
+            break
+        paid = evaluate(replace(settings, n_cpu_moe=n_cpu_moe))
+        if paid.runs:
+            return paid, (*changes, ("n_cpu_moe", n_cpu_moe))
+    return candidate, changes
 
 
 def _attempt(problem: Problem, current: Candidate, candidate: Candidate, changes: Changes) -> Attempt:
@@ -87,7 +111,7 @@ def _attempt(problem: Problem, current: Candidate, candidate: Candidate, changes
     worth, basis = (predicted, "predicted") if predicted >= hope else (hope + min(predicted, 0.0) / 2, ground)
     n_ubatch = max(candidate.settings.n_ubatch, current.settings.n_ubatch)
     expected = predicted if after != before else None
-    part = PARTS.get(name, Goal.TURN)
+    part = PARTS.get(name, Goal.TURN) if all(other in (name, "n_batch") for other, _ in changes) else Goal.TURN
     return Attempt(changes, candidate.settings, expected, worth, basis, part, n_ubatch)
 
 
