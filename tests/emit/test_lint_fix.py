@@ -104,7 +104,7 @@ def test_the_fix_fits_models_of_full_size(
 
 SAYS_NOTHING = [
     ("-ngl 99 -ot exps=CPU -c 1000000 -np 1", ONE, Tool.SERVER, "an -ot that would have to go"),
-    ("-ot blk\\.1\\..*exps=CPU -ncmoe 4 -c 98304 -np 1", ONE, Tool.SERVER, "one -ot that would have to go"),
+    ("-ot blk\\.1\\..*exps=CPU -ncmoe 4 -c 147456 -np 1", ONE, Tool.SERVER, "one -ot that would have to go"),
     ("-ngl 99 -cmoe -c 196608 -np 1 -ts 1,0", TWO, Tool.SERVER, "experts of every block stay where -cmoe says"),
     ("-ngl 99", ONE, Tool.BENCH, "the nearest plan is llama-server's"),
 ]
