@@ -100,8 +100,8 @@ def _row(row: dict[str, object], layout: str) -> Row:
     n_ctx = number("ctx", n_prompt + ANSWER)
     text = str(row["other_flags"])
     mode = LoadMode.NONE if "--load-mode none" in text else LoadMode.MMAP
-    told = re.search(r"-ub (\d+)|v1 u(\d+) result", str(row["note"]))
-    ubatch = number("ubatch", int(told[1] or told[2]) if told else 512)
+    told = re.search(r"equals the v1 u(\d+) result", str(row["note"]))
+    ubatch = number("ubatch", int(told[1]) if told else 512)
     settings = Settings(
         devices=("CUDA0",),
         n_gpu_layers=999,
