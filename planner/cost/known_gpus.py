@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from planner.cost.known_amd import AMD
 from planner.cost.known_nvidia import NVIDIA
 from planner.cost.known_shared import INTEL, SHARED
+from planner.cost.known_sms import RESIDENT_THREADS
 from planner.units import GIB
 
 MAX_NAME: Final = 128
@@ -49,6 +50,14 @@ class KnownGpu(NamedTuple):
     memory_bps: float | None
     f16_flops: float | None
     pcie: tuple[int, int] | None
+
+
+def resident_threads(name: str | None) -> int | None:
+    """Threads that an NVIDIA card of that name keeps resident (``known_sms``); None for names it does not list."""
+    if not name:
+        return None
+    key = key_of(name)
+    return next((RESIDENT_THREADS[k] for family in _FAMILIES if (k := family + key) in RESIDENT_THREADS), None)
 
 
 def known_gpu(name: str | None, total_bytes: int) -> KnownGpu | None:

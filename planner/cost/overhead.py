@@ -29,8 +29,9 @@ PROMPT_BYTES: Final = 128 * MIB
 ``FIRST_SCRATCH``: the middle of what 43 runs of llama-server and llama-bench on a Hopper card left above all other
 terms here (b11434 and b11549, drivers of 2026, models of 64 to 256 experts, with and without an expert cache)."""
 
-SPREAD_BYTES: Final = 18 * MIB
-"""How far those runs lie above and below the middle. It is added: too little is a crash, or a lottery under WDDM."""
+SPREAD_BYTES: Final = 12 * MIB
+"""Added to that middle, since too little is a crash, or a lottery under WDDM: of 57 runs on that card (benchmarks/pool,
+the sweeps of benchmarks/replay) three took 1 to 2 MiB more, and one of a hybrid, whose buffers are less sure, 25."""
 
 PROMPT_TOKENS: Final = 32
 """Smaller ubatches run the kernels of decode."""
@@ -38,7 +39,8 @@ PROMPT_TOKENS: Final = 32
 LARGE_THREADS: Final = 132 * 2048
 LARGE_FROM: Final = 40 * GIB
 USUAL_THREADS: Final = 80 * 1536
-"""Threads where the driver does not tell: cards of data centres by their size, others as the two that were measured."""
+"""Threads where neither the driver nor the card's name tells: cards of data centres by their size, others as the two that
+were measured."""
 
 TABLE_SHARE: Final = 496
 """Host memory that a device may read stands in page tables on the device: 8 bytes per page of 4 KiB (NVIDIA's MMU
@@ -68,10 +70,9 @@ def driver_context(gpu: Gpu, n_ubatch: int, pinned_bytes: int, activation_bytes:
     if backend in (Backend.RPC, Backend.METAL):
         return ()
     prompts = n_ubatch >= PROMPT_TOKENS
-    threads = gpu.threads or _threads(gpu)
+    threads, told = _threads(gpu)
     n_bytes = threads * THREAD_BYTES + DECODE_BYTES + prompts * PROMPT_BYTES + SPREAD_BYTES
-    told = "" if gpu.threads else ", assumed by its size"
-    detail = f"{count(threads)} resident threads{told}, kernels and graphs; measured +-{SPREAD_BYTES // MIB} MiB"
+    detail = f"{count(threads)} resident threads ({told}), kernels and graphs"
     terms = [Term(f"{backend} context", n_bytes, Source.ASSUMED, detail)]
     if pinned_bytes:
         detail = f"a {TABLE_SHARE}th of {mib(pinned_bytes)} of page-locked host memory"
@@ -83,9 +84,17 @@ def driver_context(gpu: Gpu, n_ubatch: int, pinned_bytes: int, activation_bytes:
     return tuple(terms)
 
 
-def _threads(gpu: Gpu) -> int:
+def _threads(gpu: Gpu) -> tuple[int, str]:
+    """Threads that a device keeps resident, and who says so."""
+    if gpu.threads:
+        return gpu.threads, "its driver"
+    from planner.cost.known_gpus import resident_threads  # tables that only a driver's silence needs
+
+    known = resident_threads(gpu.name)
+    if known:
+        return known, "by its name"
     large = gpu.total_bytes >= LARGE_FROM and gpu.driver_model is not DriverModel.WDDM
-    return LARGE_THREADS if large else USUAL_THREADS
+    return LARGE_THREADS if large else USUAL_THREADS, "assumed by its size"
 
 
 def activation_bytes(model: Model) -> int:

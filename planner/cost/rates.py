@@ -82,6 +82,11 @@ an RTX 5090 (ggml-org/llama.cpp#22587), 3.6 us on a Radeon 8060S (AMD-Ecosystem/
 ATTENTION_SHARE: Final = 0.4
 """Share of the f16 rate of flash attention: 9.5 ns per token and token of depth (qwen3-30b-a3b, RTX 3090 Ti)."""
 
+CORE_SCORE_SHARE: Final = 0.15
+"""Share of a core's multiply rate that attention of one token reaches, where every head reads the cache for itself:
+10.6 and 10.8 GFLOP/s on two AVX2 cores at depths of 2,048 and 8,000 (65, 35 and 15 tok/s at 0, 2,048 and 8,000;
+llama-bench b11549, the demo model)."""
+
 QUANTISED_CACHE_COST: Final = 2.0
 """Time that a GPU takes to read a quantised cache in decode, against an f16 one of as many elements: at a depth of
 16,384 a token took 17.9 ms with f16 and 19.1 with q8_0 where 0.5 ms are the f16 cache's (qwen3-30b-a3b, H200); at

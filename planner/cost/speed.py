@@ -121,6 +121,7 @@ class SpeedModel:
             costs.gpu += n * depth * rates.INDEXER_CELL_S if block.indexed and device != HOST else 0.0
             if device == HOST or not settings.kv_offload:
                 host_bytes += n * cells * _row_bytes(settings, block)
+                costs.compute += n * self._scored_s(settings, block, cells)
             else:
                 costs.gpu += n * cells * _read_bytes(settings, block) / self.rates.vram(device)
         heads = self._head_bytes + self._draft_bytes * (tokens - 1)
@@ -132,6 +133,13 @@ class SpeedModel:
         costs.ram += (host_bytes - timed_bytes) / (self.rates.ram.value * rates.RAM_SHARE * self._threads(settings))
         costs.disk = host_bytes * (1.0 - resident) / self.rates.disk.value
         return costs.per(drafting.accepted_tokens(settings))
+
+    def _scored_s(self, settings: Settings, block: Block, cells: int) -> float:
+        """Seconds that attention of one token on the CPU takes beyond those of reading its cells."""
+        cores = min(settings.threads or self.rates.cores, self.rates.cores)
+        computed = block.score_flop * cells / (self.rates.core_flops.value * rates.CORE_SCORE_SHARE * cores)
+        reading = self.rates.ram.value * rates.RAM_SHARE * self._threads(settings)
+        return max(computed - cells * _row_bytes(settings, block) / reading, 0.0)
 
     def _threads(self, settings: Settings) -> float:
         """Share of the RAM rate that the threads reach."""

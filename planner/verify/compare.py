@@ -14,6 +14,7 @@ from planner.plans.verified import Compared
 from planner.units import MIB
 
 HOST: Final = "Host"
+MAPPED: Final = "_Mapped"
 SHARE: Final = 0.02
 SLACK_BYTES: Final = 16 * MIB
 """Bytes may be over by 2 % or 16 MiB, as for the oracle's compute buffers."""
@@ -30,14 +31,20 @@ def speeds(predicted: Candidate, answer: Answer) -> Iterator[Compared]:
 
 
 def buffers(predicted: Candidate, placement: Placement) -> Iterator[Compared]:
-    """What the engine logged, per device and for host memory; nothing of an engine that logs no sizes."""
+    """What the engine logged, per device and for host memory; nothing of an engine that logs no sizes.
+
+    Beside a device a mapped weight buffer is a range of the file, tensors that were copied to the device included
+    (``llama_model_loader::get_mapping_range``, b11549): it says nothing of the host's bytes and is left out.
+    """
     if not placement.buffers:
         return
     memory = predicted.memory
     for device in memory.devices:
         yield from _kinds(device.id, device, [b for b in placement.buffers if base(b.device) == device.id])
     ids = {device.id for device in memory.devices}
-    yield from _kinds(HOST, memory.host, [b for b in placement.buffers if base(b.device) not in ids])
+    host = [b for b in placement.buffers if base(b.device) not in ids]
+    ranges = bool(ids) and any(base(b.device).endswith(MAPPED) for b in host)
+    yield from _kinds(HOST, memory.host, host, *(("model",) if ranges else ()))
 
 
 def base(device: str) -> str:
@@ -45,12 +52,12 @@ def base(device: str) -> str:
     return device.partition("[")[0]
 
 
-def _kinds(name: str, memory: DeviceMemory | HostMemory, found: list[Buffer]) -> Iterator[Compared]:
+def _kinds(name: str, memory: DeviceMemory | HostMemory, found: list[Buffer], *unknown: str) -> Iterator[Compared]:
     cache = memory.cache if isinstance(memory, DeviceMemory) else ()
     for kind, terms in (("model", memory.model), ("context", (*memory.context, *cache)), ("compute", memory.compute)):
         observed = sum(b.n_bytes for b in found if b.kind == kind)
         expected = total(terms)
-        if observed or expected:
+        if kind not in unknown and (observed or expected):
             yield _bytes(f"{name} {kind}", expected, observed)
 
 

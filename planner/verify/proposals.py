@@ -84,9 +84,7 @@ def proposals(
     return tuple(sorted(found.values(), key=lambda attempt: -attempt.worth))
 
 
-def _fitting(
-    problem: Problem, candidate: Candidate, changes: Changes, evaluate: Evaluate
-) -> tuple[Candidate, Changes]:
+def _fitting(problem: Problem, candidate: Candidate, changes: Changes, evaluate: Evaluate) -> tuple[Candidate, Changes]:
     """The change; where the devices have no room for it, with the fewest experts moved to RAM that make room."""
     settings = candidate.settings
     bound = problem.pin("n_cpu_moe") is not None or settings.override_tensor or not problem.model.is_moe

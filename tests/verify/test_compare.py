@@ -40,7 +40,7 @@ def test_buffers_by_device_and_host() -> None:
         Buffer("CUDA0", "context", 200 * MIB),
         Buffer("CUDA0", "context", 56 * MIB),
         Buffer("CUDA0", "compute", 160 * MIB),
-        Buffer("CPU_Mapped", "model", 1000 * MIB),
+        Buffer("CUDA_Host", "model", 1000 * MIB),
         Buffer("CUDA_Host", "compute", 64 * MIB),
         Buffer("CPU", "output", MIB),
     )
@@ -49,6 +49,16 @@ def test_buffers_by_device_and_host() -> None:
     assert (found["CUDA0 compute"].observed, found["CUDA0 compute"].within) == (160 * MIB, False)
     assert found["Host model"].observed == 1000 * MIB and found["Host model"].within
     assert list(compare.buffers(CANDIDATE, Placement())) == []
+
+
+def test_a_mapped_range_beside_a_device_is_no_size_of_the_hosts() -> None:
+    logged = (Buffer("CUDA0", "model", 1536 * MIB), Buffer("CPU_Mapped", "model", 2536 * MIB))
+    assert set(of(tuple(compare.buffers(CANDIDATE, Placement(logged))))) == {
+        "CUDA0 model", "CUDA0 context", "CUDA0 compute", "Host compute",
+    }  # fmt: skip
+    alone = replace(CANDIDATE, memory=replace(CANDIDATE.memory, devices=()))
+    (model, *_) = compare.buffers(alone, Placement(logged[1:]))
+    assert model.term == "Host model" and model.observed == 2536 * MIB
 
 
 def test_a_remote_device_has_its_address_in_the_log() -> None:
