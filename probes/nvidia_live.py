@@ -29,8 +29,8 @@ class Session:
         self._cards = cuda_order.visible(cards, host.env("CUDA_VISIBLE_DEVICES"), by_bus=by_bus)
 
     def sample(self, device: str) -> GpuSample:
-        """Memory that nobody can have any more, the driver's reserve included as in a plan's "used before", and the share
-        of the last moments with a kernel running."""
+        """Memory that nobody can have any more, the driver's reserve included as in a plan's "used before", and the
+        share of the last moments with a kernel running."""
         number = whole(device.removeprefix("CUDA"))
         if self._nvml is None or number is None or number >= len(self._cards):
             return GpuSample(device)

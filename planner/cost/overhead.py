@@ -39,8 +39,8 @@ PROMPT_TOKENS: Final = 32
 LARGE_THREADS: Final = 132 * 2048
 LARGE_FROM: Final = 40 * GIB
 USUAL_THREADS: Final = 80 * 1536
-"""Threads where neither the driver nor the card's name tells: cards of data centres by their size, others as the two that
-were measured."""
+"""Threads where neither the driver nor the card's name tells: cards of data centres by their size, others as the two
+that were measured."""
 
 TABLE_SHARE: Final = 496
 """Host memory that a device may read stands in page tables on the device: 8 bytes per page of 4 KiB (NVIDIA's MMU
