@@ -37,7 +37,7 @@ def test_curves_in_the_terminal_and_as_svg(run: Run, random_demo: DemoModel, tra
 def test_json(run: Run, random_demo: DemoModel, trace: Path) -> None:
     routing = json.loads(run("inspect", random_demo.path, "--routing", trace, "--json").stdout)["routing"]
     assert (routing["phase"], routing["n_tokens"]) == ("decode", 64)
-    assert {curve["policy"] for curve in routing["curves"]} == {"lru", "lfu", "layer_lru", "static", "layers"}
+    assert {curve["policy"] for curve in routing["curves"]} == {"lru", "lfu", "layer_lru", "served", "static", "layers"}
     assert routing["layers"][0]["n_selections"] == 128
     assert "routing" not in json.loads(run("inspect", random_demo.path, "--json").stdout)
 

@@ -61,8 +61,9 @@ def test_the_next_plan_says_that_it_was_verified(
 def test_the_answer_goes_where_people_look(run: Run, random_demo: DemoModel, engine: Path) -> None:
     short = (random_demo.path, *ONE, "--max-trials", "0", "--budget", "0", "--llama", engine)
     text = run("verify", *short)
-    answer = json.loads(run("verify", *short, "--json").stdout)["answer"]["text"]
-    assert answer and "Observed against predicted" in text.stdout
+    found = json.loads(run("verify", *short, "--json").stdout)
+    assert found["answer"] and found["answer"]["text"], found["reason"]
+    assert "Observed against predicted" in text.stdout
     assert not text.stdout.startswith(("Verified", "Slower"))  # the answer comes first
     quiet = run("verify", *short, "--json", "-q")
     assert quiet.stderr == ""

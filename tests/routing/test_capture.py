@@ -45,7 +45,8 @@ def captured(
 
 
 def folders() -> set[str]:
-    return {name for name in os.listdir(base_folder()) if name.startswith(PREFIX)}
+    """Of this process: other runs of moeplan on the machine have theirs."""
+    return {name for name in os.listdir(base_folder()) if name.startswith(f"{PREFIX}{os.getpid()}-")}
 
 
 @pytest.mark.parametrize("demo", ["random_demo", "talking_demo"])
