@@ -67,6 +67,8 @@ class Search:
     draft: Draft
     compute: dict[tuple[object, ...], dict[str, int]] = field(default_factory=dict)
     """Compute buffers per device of the last candidate that fitted, by combination."""
+    near: dict[tuple[str, ...], int] = field(default_factory=dict)
+    """The highest rung that was possible last, by devices: where to look first."""
 
     def evaluate(self, settings: Settings) -> Candidate:
         """Price settings under the draft's reserve; several devices get their balanced split unless it is pinned.
@@ -156,9 +158,9 @@ class Search:
 
     def _bound(self, base: Settings) -> Bound | None:
         """The highest rung that weights and cache alone leave possible, and the least it can cost; None if none."""
-        ladder = rungs(self.draft, base.devices)
-
-        rung = first_true(len(ladder), lambda i: self._holds(self.at(base, ladder[i])))
+        ladder, near = rungs(self.draft, base.devices), self.near.get(base.devices, 0)
+        rung = first_true(len(ladder), lambda i: self._holds(self.at(base, ladder[i])), near)
+        self.near[base.devices] = rung
         if rung == len(ladder):
             return None
         bound = self.evaluator.bound(self._split(self.at(base, ladder[rung]), NOTHING), self.draft.reserve)

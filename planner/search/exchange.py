@@ -18,7 +18,7 @@ def exchange(searched: Search, chosen: Candidate) -> tuple[Exchange, ...]:
     for change, domains in _steps(searched, chosen):
         draft = searched.draft
         changed = replace(draft, domains=tuple((dict(draft.domains) | domains).items()))
-        candidate = Search(searched.problem, searched.evaluator, changed, searched.compute).best()
+        candidate = Search(searched.problem, searched.evaluator, changed, searched.compute, searched.near).best()
         found.append(Exchange(change, "does not fit" if candidate is None else _difference(candidate, chosen)))
     return tuple(found)
 
