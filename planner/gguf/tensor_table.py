@@ -92,14 +92,17 @@ def _type(number: int, name: str, subject: str) -> GgmlType:
 
 def _bytes(shape: tuple[int, ...], kind: GgmlType, name: str, subject: str) -> int:
     elements = prod(shape)
-    text = " x ".join(f"{n:,}" for n in shape)
     if elements == 0:
-        raise ModelFileError(subject, expected=f"no empty dimension of {name}", found=text)
+        raise ModelFileError(subject, expected=f"no empty dimension of {name}", found=_shown(shape))
     n_bytes = elements // kind.block * kind.n_bytes
     if elements > _LARGEST or n_bytes > _LARGEST:
-        raise ModelFileError(subject, expected=f"fewer than 2^63 elements and bytes of {name}", found=text)
+        raise ModelFileError(subject, expected=f"fewer than 2^63 elements and bytes of {name}", found=_shown(shape))
     if shape[0] % kind.block:
         raise ModelFileError(
             subject, expected=f"rows of {name} in blocks of {kind.block} ({kind.name})", found=f"{shape[0]:,} elements"
         )
     return n_bytes
+
+
+def _shown(shape: tuple[int, ...]) -> str:
+    return " x ".join(f"{n:,}" for n in shape)
