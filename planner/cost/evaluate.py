@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from planner.cost.correction import corrected
 from planner.cost.host_share import host_expert_shares
@@ -49,8 +49,7 @@ def budgeted(machine: Machine, workload: Workload) -> Machine:
     return replace(machine, gpus=tuple(gpus), ram=ram)
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(NamedTuple):
     settings: Settings
     reserve: Reserve
     bound: bool

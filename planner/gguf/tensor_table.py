@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from planner.errors import ModelFileError
 from planner.gguf.cursor import Cursor
@@ -19,8 +18,7 @@ _DIMS: Final = tuple(struct.Struct(f"<{n}Q") for n in range(MAX_DIMS + 1))
 _LARGEST: Final = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
+class TensorInfo(NamedTuple):
     """One entry: ``shape`` has ne0 first, ``offset`` counts from the start of the tensor data."""
 
     name: str

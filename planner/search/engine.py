@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from planner.cost.evaluate import HOST_ID, Evaluator
 from planner.cost.split import balanced_split
@@ -48,8 +48,7 @@ ELASTIC: Final = ("ctx_checkpoints", "cache_ram_mib")
 """Take what the others leave: searched at their least value, then raised, in this order, as far as nothing suffers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """One combination, with the rungs that may fit and the least the first of them can cost."""
 
     base: Settings
