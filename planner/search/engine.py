@@ -68,6 +68,8 @@ class Search:
     """Compute buffers per device of the last candidate that fitted, by combination."""
     near: dict[tuple[str, ...], int] = field(default_factory=dict)
     """The highest rung that was possible last, by devices: where to look first."""
+    sized: dict[tuple[object, ...], Candidate | None] = field(default_factory=dict)
+    """What was found with another ubatch (``neighbours.with_ubatch``)."""
 
     def evaluate(self, settings: Settings) -> Candidate:
         """Price settings under the draft's reserve; several devices get their balanced split unless it is pinned.
