@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from emit import argv
 from emit.flag_spell import flag_of
@@ -30,13 +30,15 @@ from emit.json_plan_shape import (
     finite,
 )
 from planner.facts.model import Model
-from planner.facts.observed import Verified
 from planner.plans.decision import Decision
 from planner.plans.memory import DeviceMemory, HostMemory, total
 from planner.plans.oracle import Oracle
 from planner.plans.plan import Lint, Plan, Refusal, Shortfall
 from planner.plans.settings import Settings
 from planner.plans.speed import Band, Speed
+
+if TYPE_CHECKING:
+    from planner.facts.observed import Verified
 
 
 def plan_shape(plan: Plan) -> PlanV1:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner.facts.model import Model
 from planner.plans.plan import Plan
-from planner.plans.verified import Verification
+
+if TYPE_CHECKING:
+    from planner.plans.verified import Verification
 
 
 def plan_json(plan: Plan) -> str:

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from planner.plans.settings import Tool
     from planner.plans.verified import Foreseen
     from planner.routing.session import CaptureRequest
-    from planner.verification import Listener
-    from planner.verification import Options as Options
-    from planner.verification import Running as Running
+    from planner.verification.flow import Running as Running
+    from planner.verification.listener import Listener
+    from planner.verification.options import Options as Options
 
 
 def inspect(path: str) -> Model:
@@ -233,7 +233,7 @@ def _saved_plan(request: Request) -> Plan:
 
 def verify_options(own: tuple[str, ...]) -> Options:
     """Usual options with the user's own arguments for llama-server. Raises OptionError."""
-    from planner.verification import Options
+    from planner.verification.options import Options
     from planner.verification.startable import KEY_VARIABLE, own_arguments
     from probes.host import LocalHost
 
@@ -243,7 +243,7 @@ def verify_options(own: tuple[str, ...]) -> Options:
 def would_try(plan: Plan, options: Options) -> Foreseen:
     """What verifying a plan would try, and what it would take."""
     from planner import search
-    from planner.verification import foreseen
+    from planner.verification.flow import foreseen
     from policies import RULES
     from probes.host import LocalHost
 
@@ -254,7 +254,7 @@ def would_try(plan: Plan, options: Options) -> Foreseen:
 def verifying(plan: Plan, options: Options, listener: Listener) -> Iterator[Running]:
     """Start the engine with a plan that fits, verify it, and keep it running in the context if ``options.serve``."""
     from planner import search
-    from planner.verification import verified
+    from planner.verification.flow import verified
     from policies import RULES
     from probes.host import LocalHost
 
@@ -266,13 +266,15 @@ def _problem(request: Request, model: Model) -> Problem:
     """What is given, with what verified runs have taught; a recorded machine has no runs of its own here."""
     from planner.limits import named
     from planner.plans.rule import Problem
-    from planner.verification.learning import known
-    from probes.host import LocalHost
 
     machine = _machine(request, model)
     work = named(request.workload, machine)
-    own = request.machine_file is None
-    return Problem(machine, model, work, known(LocalHost(), machine, model, work) if own else None)
+    if request.machine_file is not None:
+        return Problem(machine, model, work)
+    from planner.verification.learning import problem
+    from probes.host import LocalHost
+
+    return problem(LocalHost(), machine, model, work)
 
 
 def _machine(request: Request, model: Model) -> Machine:

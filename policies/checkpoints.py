@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from planner.facts.model import Model
 from planner.facts.reading import Source
 from planner.plans.compare import versus
 from planner.plans.decision import Alternative, Confidence, Decision, Evidence, RuleDoc
@@ -36,6 +37,11 @@ DOC = RuleDoc(
 )
 
 
+def _may_hold(model: Model) -> bool:
+    """Whether a block has what cannot be rewound: a sliding window or a recurrent state."""
+    return any(layer.window or layer.state_r or layer.state_s for layer in model.layers)
+
+
 def _held(candidate: Candidate) -> int:
     """Bytes of the checkpoints."""
     return sum(term.n_bytes for term in candidate.memory.host.overhead if "checkpoint" in term.name)
@@ -46,8 +52,8 @@ def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
 
     Where all can be rewound the default stays, which no flag is printed for.
     """
-    usual = evaluate(replace(draft.settings(), ctx_checkpoints=DEFAULT))
-    return Proposal(domains=(("ctx_checkpoints", STEPS if _held(usual) else (DEFAULT,)),))
+    held = _may_hold(problem.model) and _held(evaluate(replace(draft.settings(), ctx_checkpoints=DEFAULT)))
+    return Proposal(domains=(("ctx_checkpoints", STEPS if held else (DEFAULT,)),))
 
 
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from planner.facts.model import AttentionKind, Layer
 
@@ -46,8 +46,7 @@ class Block:
         return shape[1] if shape and len(shape) > 1 else 0
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where one block is.
 
     Args:

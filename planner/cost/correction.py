@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from planner.cost.speed import SPREAD
-from planner.facts.observed import Verified
 from planner.facts.reading import Source
 from planner.facts.workload import Workload
 from planner.plans.speed import Band, Speed
+
+if TYPE_CHECKING:
+    from planner.facts.observed import Verified
 
 
 def corrected(speed: Speed, verified: Verified | None, devices: tuple[str, ...], work: Workload) -> Speed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from planner.cost.blocks import ROW_PADDING, Block, Place
 from planner.cost.kv_types import is_quantised, row_bytes
@@ -10,8 +11,7 @@ from planner.cost.tape import Node, Tape
 from planner.cost.traits import Traits
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
+class Inputs(NamedTuple):
     """Inputs of the graph for one window size: where K and V go, and who sees whom."""
 
     k_indices: Node

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from planner.facts.machine import Engine
 
@@ -11,8 +10,7 @@ OFFLOAD_TOKENS: Final = 32
 """Smallest batch whose host multiplies run on the GPU (``GGML_OP_OFFLOAD_MIN_BATCH``, b11312)."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineTraits:
+class EngineTraits(NamedTuple):
     """How an engine treats a prompt whose experts are in host memory.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from planner.cost.correction import corrected
 from planner.cost.host_share import host_expert_shares
@@ -11,11 +12,13 @@ from planner.cost.model import CostModel
 from planner.cost.speed import SpeedModel
 from planner.cost.startable import objections
 from planner.facts.machine import DriverModel, Machine, Os
-from planner.facts.observed import Verified
 from planner.facts.workload import Workload
 from planner.plans.memory import Memory
 from planner.plans.plan import Candidate, Shortfall, Verdict
 from planner.plans.settings import Settings
+
+if TYPE_CHECKING:
+    from planner.facts.observed import Verified
 
 Reserve = tuple[tuple[str, int], ...]
 
@@ -46,8 +49,7 @@ def budgeted(machine: Machine, workload: Workload) -> Machine:
     return replace(machine, gpus=tuple(gpus), ram=ram)
 
 
-@dataclass(frozen=True, slots=True)
-class _Key:
+class _Key(NamedTuple):
     settings: Settings
     reserve: Reserve
     bound: bool

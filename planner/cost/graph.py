@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from planner.cost.blocks import Block, Place
 from planner.cost.draw import Env, Inputs
@@ -36,8 +35,7 @@ _V_ROTATION: Final = 4 * 64 * 64
 """Rotation matrix of a quantised V cache, f32."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """Who holds what, for one graph.
 
     Args:

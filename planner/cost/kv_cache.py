@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Final, NamedTuple
 
 from planner.cost.kv_types import row_bytes
 from planner.cost.layout import Span
@@ -22,8 +21,7 @@ CSA_RATIO: Final = 4
 src/llama-kv-cache-dsv4.cpp, b11434)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Cache:
+class Cache(NamedTuple):
     """One cache of a block: what a cell costs and how many cells there are.
 
     Args:

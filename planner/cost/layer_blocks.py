@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from planner.facts.layer_cut import LayerKind, kinds_of
 from planner.facts.model import Model, Role
@@ -15,8 +14,7 @@ CONVOLUTION_ROWS: Final = 3
 NOT_READ: Final = frozenset({Role.EMBEDDING, Role.LOOKUP, Role.NEXTN})
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """Bytes and multiply-adds per token (dense) or in total (experts)."""
 
     kind: LayerKind

@@ -6,7 +6,7 @@ Mirrors ``llama_model_base::load_tensors`` (src/llama-model.cpp, b11434: ``i_gpu
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from planner.cost.tape import HOST
 from planner.facts.machine import DriverModel, Gpu, Machine
@@ -18,8 +18,7 @@ def _f32(value: float) -> float:
     return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """Blocks ``start <= i < stop`` live on ``device``; ``has_output`` when the output layer is there, too."""
 
     device: str

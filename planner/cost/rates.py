@@ -5,9 +5,8 @@ Every physical parameter of the speed model is in this file, with its source.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log2
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from planner.facts import pcie
 from planner.facts.machine import Backend, Cpu, Disk, Gpu, Machine
@@ -133,8 +132,7 @@ DENSE_SLICE: Final = 1 << 20
 """Piece in which a model without experts is paged."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuRates:
+class GpuRates(NamedTuple):
     """One device: bytes per second and FLOP per second."""
 
     memory: Reading
@@ -143,8 +141,7 @@ class GpuRates:
     f16: Reading
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(NamedTuple):
     """All rates of a machine; ``gpus`` by device id."""
 
     ram: Reading

@@ -16,9 +16,6 @@ from planner.cost.tape import HOST, Kind, Node, Tape
 ALIGNMENT: Final = 128
 """Of tensors in a CUDA buffer; other backends align to 32 or 64, which moves a peak by a few KiB."""
 
-_MADE: Final = (Kind.STEP, Kind.COPY, Kind.LEAF)
-"""Kinds of tensors that take room of their own in a compute buffer."""
-
 
 def replay(
     tape: Tape, devices: Iterable[str], *, cuda: Collection[str] = (), alignment: int = ALIGNMENT, copies: int = 1
@@ -45,23 +42,28 @@ def replay(
         for source in node.sources:
             source.readers += 1
     ledger = _Ledger(devices, alignment, cuda)
-    allocate, release = ledger.allocate, ledger.release
     for node in leaves:
-        allocate(node, 0)
+        ledger.allocate(node, 0)
+    _run(ledger, order)
+    return ledger.alive()
+
+
+def _run(ledger: _Ledger, order: Sequence[Node]) -> None:
+    """Room for every step and copy that has none yet, given back after the last reader."""
+    allocate, release, made, copied = ledger.allocate, ledger.release, Kind.STEP, Kind.COPY
     for step, node in enumerate(order):
-        if node.born < 0 and node.kind in _MADE:
+        if node.born < 0 and (node.kind is made or node.kind is copied):
             allocate(node, step)
         for source in node.sources:
             source.readers = left = source.readers - 1
-            if not left and not source.views:
+            if not left and not source.views and (source.owned or source.root is not None):
                 release(source, step)
-    return ledger.alive()
 
 
 def _leaves(steps: Sequence[Node]) -> list[Node]:
     """Leaves in the order they are first read."""
     leaf = Kind.LEAF
-    return list(dict.fromkeys(source for node in steps for source in node.sources if source.kind is leaf))
+    return list(dict.fromkeys([source for node in steps for source in node.sources if source.kind is leaf]))
 
 
 def _again(node: Node) -> Node:

@@ -17,7 +17,8 @@ def assign(steps: Sequence[Node]) -> None:
     Pass 2: a device spreads down, then up, over steps without a device, up to the next step that has one; GPUs
     before the host. Pass 4: a view is where its source is, a leaf where it is first read.
     """
-    free = [node for node in steps if node.kind is not Kind.VIEW]
+    view = Kind.VIEW
+    free = [node for node in steps if node.kind is not view]
     for order, hosts in ((free, False), (free[::-1], False), (free, True), (free[::-1], True)):
         if not hosts or any(node.home is None for node in free):
             _spread(order, hosts=hosts)

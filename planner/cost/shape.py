@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from planner.facts.model import Model
 from planner.plans.settings import FlashAttn, Settings, Tool
@@ -28,8 +28,7 @@ def pad(value: int, multiple: int) -> int:
     return -(-value // multiple) * multiple
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(NamedTuple):
     """Sizes of one context.
 
     Args:
@@ -86,4 +85,4 @@ def shape_of(model: Model, settings: Settings, tool: Tool) -> Shape:
 def draft_shape(shape: Shape) -> Shape:
     """The draft context of a main context: one output per sequence, no rollback
     (``common_base_params_to_speculative``, common/speculative.cpp, b11434)."""
-    return replace(shape, n_outputs=min(shape.n_tokens, shape.n_seq), n_rollback=0)
+    return shape._replace(n_outputs=min(shape.n_tokens, shape.n_seq), n_rollback=0)

@@ -44,14 +44,17 @@ class Node:
     )  # fmt: skip
 
     def __init__(self, kind: Kind, label: str, size: int, sources: tuple[Node, ...] = (), key: object = None) -> None:
-        self.kind, self.label, self.sources, self.key = kind, label, sources, key
+        self.kind = kind
+        self.label = label
+        self.sources = sources
+        self.key = key
         self.size = self.span = size
         self.home: str | None = None
         self.root: Node | None = None
         self.keeps: tuple[Node, ...] = ()
         self.inplace = self.owned = self.weight = False
         self.extra = self.readers = self.views = self.address = 0
-        self.born, self.died = -1, -1
+        self.born = self.died = -1
 
 
 class Tape:

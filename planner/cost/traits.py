@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from planner.cost.blocks import Block
 from planner.facts.model import AttentionKind, Model, Role
@@ -52,8 +51,7 @@ _SQRT_SOFTPLUS: Final = 4
 """``LLAMA_EXPERT_GATING_FUNC_TYPE_SQRT_SOFTPLUS`` (src/llama-hparams.h, b11434)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
+class Traits(NamedTuple):
     """Facts about all blocks.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import accumulate
 from typing import Final
 
@@ -127,16 +128,17 @@ class WeightTable:
 
     def _override(self, tensor: Tensor, device: str) -> None:
         self._fixed[device, tensor.role] = self._fixed.get((device, tensor.role), 0) + tensor.n_bytes
-        if tensor.layer is not None and EXPERT_NAME.search(tensor.name):
+        if tensor.layer is not None and _is_expert(tensor.name):
             key = (tensor.layer, device)
             self.overridden[key] = self.overridden.get(key, 0) + tensor.n_bytes
         if tensor.layer is not None:
             self._forced.setdefault(tensor.layer, []).append((_short(tensor.name), device))
 
     def _take_block(self, tensor: Tensor, layer: int) -> None:
-        n_layer = self.model.n_layer
-        role = self._roles.setdefault(tensor.role, _Bytes([0] * n_layer, [0] * n_layer))
-        expert = EXPERT_NAME.search(tensor.name) is not None
+        role = self._roles.get(tensor.role)
+        if role is None:
+            role = self._roles[tensor.role] = _Bytes([0] * self.model.n_layer, [0] * self.model.n_layer)
+        expert = _is_expert(tensor.name)
         (role.expert if expert else role.dense)[layer] += tensor.n_bytes
         if expert:
             self._movable.setdefault(layer, []).append(_short(tensor.name))
@@ -211,6 +213,12 @@ def _prefix(row: list[int]) -> list[int]:
     return list(accumulate(row, initial=0))
 
 
+@lru_cache(maxsize=4096)
+def _is_expert(name: str) -> bool:
+    return EXPERT_NAME.search(name) is not None
+
+
+@lru_cache(maxsize=4096)
 def _short(name: str) -> str:
     """``blk.3.ffn_up_exps.weight`` → ``ffn_up_exps``."""
     return name.split(".", 2)[2].removesuffix(".weight")

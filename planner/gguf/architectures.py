@@ -6,8 +6,7 @@ src/llama-model.cpp of b11434. Everything else comes from the file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 
 def _names(text: str) -> frozenset[str]:
@@ -73,8 +72,7 @@ NEXTN_CACHED: Final = _names(
 """The main context caches multi-token-prediction blocks even without MTP: ``create_memory`` filters none out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """A sliding-window rule.
 
     Args:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from planner.errors import ModelFileError
 from planner.gguf.architectures import (
@@ -21,8 +21,7 @@ from planner.gguf.architectures import (
 from planner.gguf.hyperparams import Hparams, Keys
 
 
-@dataclass(frozen=True, slots=True)
-class Sliding:
+class Sliding(NamedTuple):
     """Window in tokens (0: none), and for each block whether it slides."""
 
     n_swa: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import struct
 from typing import Final
 
@@ -22,6 +23,12 @@ CUT: Final = "the file is cut or damaged: download it again"
 
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
+
+_RUN: Final = 256
+_SHORT_RUN: Final = re.compile(
+    b"(?:%s){%d}+" % (b"|".join(re.escape(bytes((n, *bytes(7)))) + b".{%d}" % n for n in range(1, 48)), _RUN), re.DOTALL
+)
+"""So many strings of 1 to 47 bytes with their lengths: nearly all of a vocabulary, at half the time of one by one."""
 
 
 class Cursor:
@@ -99,7 +106,7 @@ class Cursor:
         self._unhashed = self._pos
 
     def skip_strings(self, count: int, what: str) -> None:
-        """Pass over ``count`` length-prefixed strings, about 0.1 µs each."""
+        """Pass over ``count`` length-prefixed strings, about 0.1 µs each: runs of short ones at once."""
         self._within(8 * count, what)
         self._strings_left -= count
         if self._strings_left < 0:
@@ -108,10 +115,13 @@ class Cursor:
         while count:
             self._need(8, what)
             buf, pos, passed = self._buf, self._pos, 0
+            while count >= _RUN and (run := _SHORT_RUN.match(buf, pos)):
+                pos, count = run.end(), count - _RUN
+            few = min(count, _RUN)
             try:
-                for passed in range(count):  # noqa: B007  # strings passed, should the next one run off the window
+                for passed in range(few):  # noqa: B007  # strings passed, should the next one run off the window
                     pos += 8 + unpack(buf, pos)[0]
-                passed = count
+                passed = few
             except (struct.error, OverflowError, IndexError):
                 pass
             self._pos, count = pos, count - passed

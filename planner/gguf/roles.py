@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 from planner.facts.model import AttentionKind, Role
@@ -79,10 +80,16 @@ def role_of(
     if expert:
         wanted = n_chunk_expert if expert["chunk"] else n_expert
         return Role.EXPERT if wanted > 0 and shape[-1] == wanted else Role.OTHER
-    role = _first(_IN_BLOCK, rest)
+    role = _in_block(rest)
     if role is Role.ATTENTION and kind_of(int(match[1])) is AttentionKind.RECURRENT:
         return Role.RECURRENT
     return role
+
+
+@lru_cache(maxsize=512)
+def _in_block(name: str) -> Role:
+    """Without the block's number, names repeat from block to block."""
+    return _first(_IN_BLOCK, name)
 
 
 def _first(rules: tuple[tuple[re.Pattern[str], Role], ...], name: str) -> Role:

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from planner.errors import ModelFileError
 from planner.gguf.http_source import HttpSource, is_url
@@ -21,8 +20,7 @@ MAX_SHARDS: Final = 1024
 _NAME: Final = re.compile(r"(?P<stem>.*)-(?P<no>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFiles:
+class ModelFiles(NamedTuple):
     """All files of one model, in order; the first one carries the metadata."""
 
     paths: tuple[str, ...]

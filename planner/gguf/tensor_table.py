@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from math import prod
-from typing import Final
+from typing import Final, NamedTuple
 
 from planner.errors import ModelFileError
 from planner.gguf.cursor import Cursor
@@ -19,8 +18,7 @@ _DIMS: Final = tuple(struct.Struct(f"<{n}Q") for n in range(MAX_DIMS + 1))
 _LARGEST: Final = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
+class TensorInfo(NamedTuple):
     """One entry: ``shape`` has ne0 first, ``offset`` counts from the start of the tensor data."""
 
     name: str
@@ -92,14 +90,17 @@ def _type(number: int, name: str, subject: str) -> GgmlType:
 
 def _bytes(shape: tuple[int, ...], kind: GgmlType, name: str, subject: str) -> int:
     elements = prod(shape)
-    text = " x ".join(f"{n:,}" for n in shape)
     if elements == 0:
-        raise ModelFileError(subject, expected=f"no empty dimension of {name}", found=text)
+        raise ModelFileError(subject, expected=f"no empty dimension of {name}", found=_shown(shape))
     n_bytes = elements // kind.block * kind.n_bytes
     if elements > _LARGEST or n_bytes > _LARGEST:
-        raise ModelFileError(subject, expected=f"fewer than 2^63 elements and bytes of {name}", found=text)
+        raise ModelFileError(subject, expected=f"fewer than 2^63 elements and bytes of {name}", found=_shown(shape))
     if shape[0] % kind.block:
         raise ModelFileError(
             subject, expected=f"rows of {name} in blocks of {kind.block} ({kind.name})", found=f"{shape[0]:,} elements"
         )
     return n_bytes
+
+
+def _shown(shape: tuple[int, ...]) -> str:
+    return " x ".join(f"{n:,}" for n in shape)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from planner.facts.machine import Machine
 from planner.facts.model import Model
-from planner.facts.observed import Verified
 from planner.facts.workload import Workload
 from planner.plans.decision import Decision
 from planner.plans.memory import Memory
 from planner.plans.oracle import Oracle
 from planner.plans.settings import Settings
 from planner.plans.speed import Speed
+
+if TYPE_CHECKING:
+    from planner.facts.observed import Verified
 
 
 class Verdict(StrEnum):

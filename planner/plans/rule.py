@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from planner.facts.machine import Gpu, Machine
 from planner.facts.model import Model
-from planner.facts.observed import Verified
 from planner.facts.workload import Workload
 from planner.plans.decision import Decision, RuleDoc
 from planner.plans.plan import Candidate, Caution
 from planner.plans.settings import Settings
+
+if TYPE_CHECKING:
+    from planner.facts.observed import Verified
 
 Evaluate = Callable[[Settings], Candidate]
 """Memory, speed and verdict of any settings, under the headroom that was decided (memoised)."""

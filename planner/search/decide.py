@@ -19,6 +19,7 @@ from planner.plans.rule import Problem, Rule
 from planner.plans.settings import Tool
 from planner.search.engine import Search, search
 from planner.search.exchange import exchange
+from planner.search.neighbours import improved
 from planner.search.pins import with_kept
 from planner.search.refusal import closest, refuse
 
@@ -73,6 +74,7 @@ def settled(problem: Problem, rules: tuple[Rule, ...], extra: Extra) -> tuple[Se
         rough = evaluator_of(problem, Tool.SERVER, extra if last else larger(extra, padding), whole=last)
         searched = search(problem, rules, rough)
         found = searched.best()
+        found = found and improved(searched, found)
         if found is None or not rough.cost.is_rough:
             break
         exact = evaluator_of(problem, Tool.SERVER, extra).candidate(found.settings, searched.draft.reserve)

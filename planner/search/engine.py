@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from planner.cost.evaluate import HOST_ID, Evaluator
 from planner.cost.split import balanced_split
@@ -48,8 +48,7 @@ ELASTIC: Final = ("ctx_checkpoints", "cache_ram_mib")
 """Take what the others leave: searched at their least value, then raised, in this order, as far as nothing suffers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """One combination, with the rungs that may fit and the least the first of them can cost."""
 
     base: Settings
@@ -67,6 +66,10 @@ class Search:
     draft: Draft
     compute: dict[tuple[object, ...], dict[str, int]] = field(default_factory=dict)
     """Compute buffers per device of the last candidate that fitted, by combination."""
+    near: dict[tuple[str, ...], int] = field(default_factory=dict)
+    """The highest rung that was possible last, by devices: where to look first."""
+    sized: dict[tuple[object, ...], Candidate | None] = field(default_factory=dict)
+    """What was found with another ubatch (``neighbours.with_ubatch``)."""
 
     def evaluate(self, settings: Settings) -> Candidate:
         """Price settings under the draft's reserve; several devices get their balanced split unless it is pinned.
@@ -156,9 +159,9 @@ class Search:
 
     def _bound(self, base: Settings) -> Bound | None:
         """The highest rung that weights and cache alone leave possible, and the least it can cost; None if none."""
-        ladder = rungs(self.draft, base.devices)
-
-        rung = first_true(len(ladder), lambda i: self._holds(self.at(base, ladder[i])))
+        ladder, near = rungs(self.draft, base.devices), self.near.get(base.devices, 0)
+        rung = first_true(len(ladder), lambda i: self._holds(self.at(base, ladder[i])), near)
+        self.near[base.devices] = rung
         if rung == len(ladder):
             return None
         bound = self.evaluator.bound(self._split(self.at(base, ladder[rung]), NOTHING), self.draft.reserve)

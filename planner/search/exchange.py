@@ -3,40 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
 
 from planner.plans.plan import Candidate, Exchange
 from planner.search.engine import Search
-
-SMALLEST_UBATCH = 64
+from planner.search.neighbours import sizes, under, with_ubatch
 
 
 def exchange(searched: Search, chosen: Candidate) -> tuple[Exchange, ...]:
     """Twice and half the context (with this ubatch or half of it), and the neighbouring ubatches."""
-    found = []
-    for change, domains in _steps(searched, chosen):
-        draft = searched.draft
-        changed = replace(draft, domains=tuple((dict(draft.domains) | domains).items()))
-        candidate = Search(searched.problem, searched.evaluator, changed, searched.compute).best()
-        found.append(Exchange(change, "does not fit" if candidate is None else _difference(candidate, chosen)))
-    return tuple(found)
+    return tuple(
+        Exchange(change, "does not fit" if candidate is None else _difference(candidate, chosen))
+        for change, candidate in _steps(searched, chosen)
+    )
 
 
-def _steps(searched: Search, chosen: Candidate) -> Iterator[tuple[str, dict[str, tuple[Any, ...]]]]:
-    """Each change with the domains it leaves open; load mode and devices stay as chosen."""
+def _steps(searched: Search, chosen: Candidate) -> Iterator[tuple[str, Candidate | None]]:
+    """Each change and the best that has it; load mode and devices stay as chosen."""
     settings, work = chosen.settings, searched.problem.workload
     pins = dict(work.pins)
-    kept: dict[str, tuple[Any, ...]] = {"load_mode": (settings.load_mode,), "devices": (settings.devices,)}
-    near = (settings.n_ubatch, settings.n_ubatch * 2, settings.n_ubatch // 2)
-    sizes = tuple(u for u in (near[0], near[2]) if u in searched.draft.values("n_ubatch"))
+    open_ = tuple(u for u in (settings.n_ubatch, settings.n_ubatch // 2) if u in searched.draft.values("n_ubatch"))
     turn = (work.prompt_tokens + work.answer_tokens) * work.n_parallel
     for n_ctx in (settings.n_ctx * 2, settings.n_ctx // 2):
         if turn <= n_ctx <= searched.problem.model.n_ctx_train * work.n_parallel and "n_ctx" not in pins:
-            yield f"n_ctx {n_ctx:,}", kept | {"n_ctx": (n_ctx,), "n_ubatch": sizes}
-    for n_ubatch in near[1:]:
-        if SMALLEST_UBATCH <= n_ubatch <= settings.n_ctx and "n_ubatch" not in pins:
-            yield f"n_ubatch {n_ubatch:,}", kept | {"n_ubatch": (n_ubatch,)}
+            kept = {"load_mode": (settings.load_mode,), "devices": (settings.devices,), "n_ubatch": open_}
+            yield f"n_ctx {n_ctx:,}", under(searched, **kept, n_ctx=(n_ctx,)).best()
+    for n_ubatch in sizes(searched, chosen):
+        if "n_ubatch" not in pins:
+            yield f"n_ubatch {n_ubatch:,}", with_ubatch(searched, chosen, n_ubatch)
 
 
 def _difference(other: Candidate, chosen: Candidate) -> str:
@@ -45,6 +38,8 @@ def _difference(other: Candidate, chosen: Candidate) -> str:
     moved = other.settings.n_cpu_moe - chosen.settings.n_cpu_moe
     if moved:
         words.append(f"{abs(moved)} expert layer(s) {'more' if moved > 0 else 'fewer'} in RAM")
+    if other.settings.override_tensor != chosen.settings.override_tensor:
+        words.append("single tensors by -ot" if other.settings.override_tensor else "no -ot")
     pool = other.settings.moe_cache_mib
     if pool != chosen.settings.moe_cache_mib:
         words.append(f"a pool of {pool:,} MiB" if pool else "no pool")

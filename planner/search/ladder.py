@@ -25,15 +25,22 @@ def rungs(draft: Draft, devices: tuple[str, ...]) -> tuple[Rung, ...]:
     return (*(Rung(layers[0], n) for n in blocks), *(Rung(g, blocks[-1]) for g in layers[1:]))
 
 
-def first_true(n: int, holds: Callable[[int], bool]) -> int:
+def first_true(n: int, holds: Callable[[int], bool], near: int = 0) -> int:
     """The first index that holds, for a predicate that stays true from there; ``n`` if none does.
 
-    Gallops (0, 1, 3, 7, …) before it bisects: with a good start the answer is near.
+    Gallops away from ``near`` (by 1, 2, 4, …) before it bisects: with a good start the answer is near.
     """
-    low, high = 0, 0
-    while high < n and not holds(high):
-        low, high = high + 1, 2 * high + 1
-    return bisect_left(range(min(high, n)), True, low, key=holds)
+    near, step = min(near, n - 1), 1
+    if n and holds(near):
+        high = near
+        while high and holds(below := max(high - step, 0)):
+            high, step = below, 2 * step
+        low = max(high - step, -1) + 1
+    else:
+        low = near + 1
+        while (high := min(low - 1 + step, n)) < n and not holds(high):
+            low, step = high + 1, 2 * step
+    return bisect_left(range(high), True, low, key=holds)
 
 
 class Part(NamedTuple):

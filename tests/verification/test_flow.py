@@ -19,8 +19,9 @@ from planner.plans.settings import LoadMode, Settings
 from planner.plans.verified import Finding, Verification
 from planner.search import Pricing
 from planner.units import GIB, MIB
-from planner.verification import Options, verified
 from planner.verification.engine import Engine, Kind, Trouble
+from planner.verification.flow import verified
+from planner.verification.options import Options
 from planner.verification.startable import check_plan
 from planner.verification.texts import QUESTION
 from planner.verification.watch import Watch
