@@ -58,7 +58,8 @@ def seconds(settings: Settings, *layers: LayerRate, model: Model | None = None) 
 
 ON_CPU = make_settings(n_gpu_layers=0, devices=(), n_ubatch=512)
 ON_GPU = make_settings(n_ubatch=512)
-REST_RAM = (4 * CACHE + HEAD) / (RAM * rates.RAM_SHARE)
+SCORED = 4 * (2048 + 256) * 2 * 4 * 128 / (8 * 3.5e10 * rates.CORE_SCORE_SHARE)
+REST_RAM = max(4 * CACHE / (RAM * rates.RAM_SHARE), SCORED) + HEAD / (RAM * rates.RAM_SHARE)
 REST_GPU = (4 * CACHE + HEAD) / (VRAM * rates.VRAM_SHARE)
 
 
