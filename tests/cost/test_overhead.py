@@ -30,7 +30,7 @@ def context(gpu: Gpu, n_ubatch: int = 512) -> int:
 )
 def test_a_context_holds_what_an_idle_process_takes(multiprocessors: int, bare: int) -> None:
     found = context(make_gpu(threads=multiprocessors * 1536), n_ubatch=16)
-    assert bare < found - 16 <= bare + 80
+    assert bare < found - 18 <= bare + 80
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_context_holds_what_an_idle_process_takes(multiprocessors: int, bare: 
         (16 * GIB, DriverModel.WDDM, 16, 293, 320),  # decode alone, measured 289-293 MiB
         (16 * GIB, DriverModel.WDDM, 512, 400, 481),  # with its prompt, at most 481 sampled
         (48 * GIB, DriverModel.WDDM, 512, 400, 481),
-        (141 * GIB, DriverModel.LINUX, 512, 731, 740),  # 702-731 beside what is counted apart
+        (141 * GIB, DriverModel.LINUX, 512, 732, 740),  # 702-731 beside what is counted apart
     ],
 )
 def test_without_a_count_of_threads_the_size_decides(
