@@ -43,6 +43,8 @@ def write_file(path: str, content: str | bytes, keep: tuple[str | None, ...] = (
             raise
     except OSError as error:
         raise OutputError(path, found=error.strerror or str(error)) from error
+    except RuntimeError as error:  # Path.resolve before Python 3.13
+        raise OutputError(path, expected="a file to write", found="a symbolic link that leads to itself") from error
 
 
 def _umask() -> int:

@@ -1,7 +1,8 @@
 """A program that runs on while we watch it, and that ends whenever we end.
 
-We end it on every way out; if we are killed outright, the system does (Linux: ``PR_SET_PDEATHSIG``) or a guard
-process that waits for our end of a pipe to close (elsewhere).
+We end it on every way out. If we are killed outright, a guard process does, which waits for our end of a pipe to
+close, and ends the program's whole group: a ``llama-server`` may be a script that starts the real one. On Linux the
+system ends the program itself even if the guard is killed, too (``PR_SET_PDEATHSIG``).
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-from planner.facts.machine import Os
 from probes.commands import Lines, Started
 from probes.host import Host
 from probes.tied import tied
@@ -23,7 +23,10 @@ import os, signal, sys
 while os.read(0, 1):
     pass
 try:
-    os.kill(int(sys.argv[1]), getattr(signal, "SIGKILL", signal.SIGTERM))
+    if sys.platform == "win32":
+        os.kill(int(sys.argv[1]), signal.SIGTERM)
+    else:
+        os.killpg(int(sys.argv[1]), signal.SIGKILL)
 except OSError:
     pass
 """
@@ -79,12 +82,10 @@ class Child:
             if self._guard is not None:
                 self._guard.end()
                 self._guard = None
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is self._process.stdout:
-                    self._lines.finish(1.0)
-                if pipe is not None:
-                    with suppress(OSError):
-                        pipe.close()
+            if self._process.stdin is not None:
+                with suppress(OSError):
+                    self._process.stdin.close()
+            self._lines.close(1.0)
 
     def _wait(self, seconds: float) -> None:
         from time import sleep
@@ -104,7 +105,5 @@ def start(
     process = host.start(tied(host, argv), env)
     if isinstance(process, str):
         return process
-    guard: Started | str | None = None
-    if host.os is not Os.LINUX:
-        guard = host.start((host.python, "-I", "-S", "-c", _GUARD, str(process.pid)))
+    guard = host.start((host.python, "-I", "-S", "-c", _GUARD, str(process.pid)))
     return Child(host, process, None if isinstance(guard, str) else guard, hear)

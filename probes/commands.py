@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Final, Protocol
 
@@ -78,6 +80,9 @@ class Reader:
 class Lines:
     """Keeps the first ``HEAD_LINES`` and the last ``TAIL_LINES`` lines of a pipe that may talk for days.
 
+    The pipe is read below Python's buffer, whose lock a blocked read would keep: what a program started and left
+    behind may hold the pipe open for ever, and ``close`` must not wait for that.
+
     Args:
         hear: is told every line as it comes, in another thread.
     """
@@ -86,18 +91,30 @@ class Lines:
         self._pipe, self._hear = pipe, hear
         self._head: list[str] = []
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._closed = False
         self._thread = threading.Thread(target=self._drain, daemon=True)
         self._thread.start()
 
     def _drain(self) -> None:
-        while raw := self._pipe.readline(MAX_LINE):
-            line = raw.decode("utf-8", "replace").rstrip("\r\n")
-            if self._hear is not None:
-                self._hear(line)
-            if len(self._head) < HEAD_LINES:
-                self._head.append(line)
-            else:
-                self._tail.append(line)
+        descriptor, rest = self._pipe.fileno(), b""
+        while not self._closed and (chunk := os.read(descriptor, 1 << 16)):
+            *whole, rest = (rest + chunk).split(b"\n")
+            for raw in whole:
+                self._keep(raw)
+            while len(rest) >= MAX_LINE:
+                self._keep(rest[:MAX_LINE])
+                rest = rest[MAX_LINE:]
+        if rest and not self._closed:
+            self._keep(rest)
+
+    def _keep(self, raw: bytes) -> None:
+        line = raw[:MAX_LINE].decode("utf-8", "replace").rstrip("\r")
+        if self._hear is not None:
+            self._hear(line)
+        if len(self._head) < HEAD_LINES:
+            self._head.append(line)
+        else:
+            self._tail.append(line)
 
     def all(self) -> tuple[str, ...]:
         """Every line that was kept, in order."""
@@ -106,3 +123,11 @@ class Lines:
     def finish(self, seconds: float) -> None:
         """Wait until the writer has closed the pipe, for so long at most."""
         self._thread.join(timeout=seconds)
+
+    def close(self, seconds: float) -> None:
+        """Stop reading, after what still comes within ``seconds``. A pipe that somebody holds open is left to them."""
+        self.finish(seconds)
+        self._closed = True
+        if not self._thread.is_alive():
+            with suppress(OSError):
+                self._pipe.close()

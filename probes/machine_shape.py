@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import MISSING, fields
 from enum import StrEnum
+from itertools import pairwise
 from typing import Any, Final
 
 from planner.facts import machine as facts
@@ -106,6 +107,16 @@ def _parts_within_total(fact: facts.Ram | facts.Gpu) -> facts.Ram | facts.Gpu:
         if value is not None and value > fact.total_bytes:
             raise ValueError(f"{name} of at most total_bytes ({fact.total_bytes}), not {value}")
     return fact
+
+
+def _cores_are_parts(cpu: facts.Cpu) -> facts.Cpu:
+    """Performance cores are physical ones, and every physical core is at least one logical."""
+    counts = [(name, getattr(cpu, name)) for name in ("performance_cores", "physical_cores", "logical_cores")]
+    known = [(name, n) for name, n in counts if n is not None]
+    for (less, n), (more, most) in pairwise(known):
+        if n > most:
+            raise ValueError(f"{less} of at most {more} ({most}), not {n}")
+    return cpu
 
 
 def is_gpu(name: str) -> str:
@@ -218,7 +229,7 @@ _MACHINE = _fact(
     facts.Machine,
     os=_one_of(facts.Os),
     ram=_after(_RAM, _parts_within_total),
-    cpu=_CPU,
+    cpu=_after(_CPU, _cores_are_parts),
     gpus=_array(_after(_GPU, _parts_within_total), 256),
     disk=_DISK,
     layers=_array(_LAYER, 4096),

@@ -15,7 +15,7 @@ from planner import __version__
 from planner.cli.demo import demo
 from planner.cli.expand import expanded
 from planner.cli.explain import explain
-from planner.cli.guard import guarded, lost, note, printable
+from planner.cli.guard import guarded, lost, note, printable, there
 from planner.cli.look import inspect, probe
 from planner.cli.planning import check, plan
 from planner.cli.routing import routing
@@ -88,6 +88,7 @@ def main() -> None:
     """Entry point of the console script."""
     gc.set_threshold(GC_THRESHOLD)
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # none is ours; looking for them costs 15 ms
+    sys.stdout, sys.stderr = there(sys.stdout, "r"), there(sys.stderr, "w")
     for stream in (sys.stdout, sys.stderr):
         _never_fail_to_encode(stream)
     for name in ("SIGTERM", "SIGHUP"):

@@ -46,6 +46,12 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
+def there(stream: Any, mode: str) -> Any:
+    """The stream, or what stands for one that was closed before we began (``>&-``): notes go nowhere, and a product
+    that cannot be written fails as on a full disk (a file opened to read takes no text)."""
+    return open(os.devnull, mode, encoding="utf-8") if stream is None else stream
+
+
 def product(text: str) -> None:
     """Write what was asked for to stdout."""
     _write(sys.stdout, text if text.endswith("\n") else text + "\n")

@@ -104,12 +104,22 @@ class PlanOptions:
         )
 
 
+def seconds(value: float) -> float:
+    """A time that was given: ``nan`` passes every comparison with a limit."""
+    if value != value:
+        raise typer.BadParameter("nan is no number of seconds")
+    return value
+
+
 @dataclass(frozen=True, slots=True)
 class MeasureOptions:
     """How long, and what again."""
 
     budget: Annotated[
-        float, typer.Option(min=0, max=3600, metavar="SECONDS", help="What timed probes may take; 0 measures nothing.")
+        float,
+        typer.Option(
+            min=0, max=3600, callback=seconds, metavar="SECONDS", help="What timed probes may take; 0 measures nothing."
+        ),
     ] = 60.0
     refresh: Annotated[bool, typer.Option("--refresh", help="Measure again what was measured before.")] = False
     probe_mem: Annotated[
@@ -162,6 +172,9 @@ class OutputOptions:
                 found=str(len(files)),
                 advice="-o - is stdout",
             )
+        twice = [name for n, name in enumerate(files) if name != "-" and name in files[:n]]
+        if twice or "" in files:
+            raise OptionError("-o", expected="a file of its own per format", found=repr(twice[0] if twice else ""))
         return tuple(zip(formats, files, strict=True))
 
 
@@ -214,8 +227,8 @@ def _pin(text: str) -> tuple[str, str]:
 
 
 def _target(text: str) -> tuple[Target, int | None]:
-    if text.startswith("b") and text[1:].isdecimal() and 0 < int(text[1:]) < 1 << 31:
+    if text.startswith("b") and text[1:].isdecimal() and len(text) < 12 and 0 < int(text[1:]) < 1 << 31:
         return Target.LLAMA_CPP, int(text[1:])
     if text not in set(Target):
-        raise ValueError(f"expected {', '.join(Target)} or a build such as b11549, found {text!r}")
+        raise ValueError(f"expected {', '.join(Target)} or a build such as b11549, found {text[:40]!r}")
     return Target(text), None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from planner.cli.guard import complain, note, piece, product
-from planner.cli.options import MeasureOptions, OutputOptions, PlanOptions
+from planner.cli.options import MeasureOptions, OutputOptions, PlanOptions, seconds
 from planner.cli.planning import deliver, request_of, write_forms
 from planner.cli.show import as_form, as_text
 from planner.errors import Ended, OptionError
@@ -36,7 +36,10 @@ class VerifyOptions:
     ] = None
     max_trials: Annotated[int, typer.Option(min=0, max=100, metavar="N", help="Trials at most; 0 tries nothing.")] = 6
     budget: Annotated[
-        float, typer.Option(min=0, max=86400, metavar="SECONDS", help="What the long prompt and trials may take.")
+        float,
+        typer.Option(
+            min=0, max=86400, callback=seconds, metavar="SECONDS", help="What the long prompt and trials may take."
+        ),
     ] = 300.0
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan, what would be tried and what it takes.")

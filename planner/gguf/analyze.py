@@ -54,7 +54,7 @@ def analyze(path: str) -> Model:
         n_layer=hp.n_layer_all,
         n_layer_nextn=hp.n_layer_nextn,
         n_embd=hp.n_embd,
-        n_vocab=_n_vocab(tensors, header),
+        n_vocab=_n_vocab(tensors, header, hp.n_embd),
         n_ctx_train=hp.n_ctx_train,
         n_expert=hp.n_expert,
         n_expert_used=max(hp.n_expert_used),
@@ -125,9 +125,13 @@ def _tensors(
     return tuple(tensors)
 
 
-def _n_vocab(tensors: tuple[Tensor, ...], header: Header) -> int:
+def _n_vocab(tensors: tuple[Tensor, ...], header: Header, n_embd: int) -> int:
+    """Words of the vocabulary. Raises ModelFileError where their rows are not as wide as the model says it is."""
     for tensor in tensors:
         if tensor.name == "token_embd.weight" and len(tensor.shape) > 1:
+            if tensor.shape[0] != n_embd:
+                expected = f"token_embd.weight with rows of embedding_length ({n_embd:,})"
+                raise ModelFileError(header.subject, expected=expected, found=f"rows of {tensor.shape[0]:,}")
             return tensor.shape[1]
     tokens = header.metadata.get("tokenizer.ggml.tokens")
     return tokens.length if isinstance(tokens, Array) else 0

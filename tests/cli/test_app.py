@@ -56,6 +56,11 @@ def test_version(run: Run) -> None:
         (("plan", "m.gguf", "--goal", "fame"), "--goal"),
         (("plan", "m.gguf", "--format", "xml"), "--format"),
         (("plan", "m.gguf", "--format", "text", "--json", "-o", "x"), "expected one per --format (2)"),
+        (("plan", "m.gguf", "--json", "--format", "html", "-o", "x", "-o", "x"), "a file of its own per format"),
+        (("plan", "m.gguf", "-o", ""), "a file of its own per format"),
+        (("plan", "m.gguf", "--budget", "nan"), "nan is no number of seconds"),
+        (("verify", "m.gguf", "--budget", "nan"), "nan is no number of seconds"),
+        (("plan", "m.gguf", "--target", "b" + "1" * 5000), "a build such as b11549"),
         (("serve", "m.gguf"), "No such command 'serve'"),
         (("run", "m.gguf", "--max-trials", "-1"), "--max-trials"),
         (("verify", "m.gguf", "--", "--port", "none"), "expected 1 to 65535"),
@@ -164,6 +169,16 @@ def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     os.close(write_end)
     _, stderr = process.communicate(timeout=60)
     assert (process.returncode, stderr) == (0, "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX shells")
+@pytest.mark.parametrize(("closed", "says"), [(">&-", "stdout: not writable"), ("2>&-", "")])
+def test_a_stream_that_was_closed_before(closed: str, says: str) -> None:
+    """A lost product is no success; notes that nobody can read are no error."""
+    line = f'"$0" -m planner explain headroom {closed}'
+    done = subprocess.run(["sh", "-c", line, sys.executable], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, says in done.stderr) == (3 if says else 0, True)
+    assert "defect" not in done.stderr
 
 
 def test_a_usage_error_repeats_nothing_that_steers_a_terminal(run: Run) -> None:

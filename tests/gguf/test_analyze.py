@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.errors import ModelFileError
 from planner.facts.model import AttentionKind, Model, Role
 from planner.gguf.analyze import analyze
 
@@ -30,6 +31,12 @@ def test_a_small_moe(moe, tmp_path: Path) -> None:
         Role.EMBEDDING: 1, Role.NORM: 1, Role.OUTPUT: 1, Role.ATTENTION: 2, Role.ROUTER: 2, Role.EXPERT: 6,
     }  # fmt: skip
     assert all(x.kind is AttentionKind.FULL and x.n_embd_k == x.n_embd_v == 32 for x in model.layers)
+
+
+def test_rows_of_the_vocabulary_are_as_wide_as_the_model(moe, tmp_path: Path) -> None:
+    path = moe(embedding_length=128).write(tmp_path / "m.gguf")
+    with pytest.raises(ModelFileError, match=r"embedding_length \(128\).*rows of 64"):
+        analyze(path)
 
 
 def test_what_the_gguf_package_writes(stock) -> None:
@@ -54,9 +61,9 @@ def test_what_the_gguf_package_writes(stock) -> None:
 
 def test_a_dense_model_is_told(moe, raw, tmp_path: Path) -> None:
     dense = raw().string("general.architecture", "llama").tensor("token_embd.weight", (8, 10))
-    for key in ("block_count", "context_length", "embedding_length", "attention.head_count"):
+    for key in ("block_count", "context_length", "attention.head_count"):
         dense.u32(f"llama.{key}", 4)
-    model = analyze(dense.write(tmp_path / "d.gguf"))
+    model = analyze(dense.u32("llama.embedding_length", 8).write(tmp_path / "d.gguf"))
     assert not model.is_moe
     assert "no routed experts" in model.notes[0]
 

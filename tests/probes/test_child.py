@@ -72,6 +72,20 @@ def test_what_it_started_ends_as_well() -> None:
     assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
 
 
+@posix
+def test_a_pipe_that_somebody_else_holds_is_not_waited_for() -> None:
+    """What left the group lives on with our pipe in its hands; we end all the same."""
+    left = "if os.fork() == 0:\n    os.setsid()\n    time.sleep(8)"
+    code = f"import os, time\n{left}\nprint('here', flush=True); time.sleep(60)"
+    process = begun(code)
+    until = time.monotonic() + 20
+    while not process.lines() and time.monotonic() < until:
+        time.sleep(0.01)
+    start = time.monotonic()
+    process.end()
+    assert process.lines() == ("here",) and time.monotonic() - start < 6
+
+
 def test_a_program_that_is_not_there() -> None:
     started = child.start(Elsewhere(), ("/no/such/program",))
     assert isinstance(started, str) and "could not start" in started
@@ -97,7 +111,7 @@ from probes import child
 from probes.host import LocalHost
 class Host(LocalHost):
     os = {os}
-process = child.start(Host(), (sys.executable, "-c", "import time; time.sleep(120)"))
+process = child.start(Host(), {argv})
 print(process.pid, flush=True)
 time.sleep(120)
 """
@@ -106,10 +120,10 @@ time.sleep(120)
 @posix
 @pytest.mark.parametrize("system", ["LocalHost.os", "Os.MACOS"])
 def test_a_starter_that_is_killed_outright_leaves_nothing(system: str) -> None:
-    """Linux by PR_SET_PDEATHSIG; elsewhere by the guard, which works here, too."""
+    """Linux by PR_SET_PDEATHSIG and the guard, elsewhere by the guard alone."""
     if system == "LocalHost.os" and sys.platform != "linux":
         pytest.skip("PR_SET_PDEATHSIG is Linux's")
-    code = STARTER.format(root=str(ROOT), os=system)
+    code = STARTER.format(root=str(ROOT), os=system, argv='(sys.executable, "-c", "import time; time.sleep(120)")')
     starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     try:
         assert starter.stdout is not None
@@ -123,3 +137,24 @@ def test_a_starter_that_is_killed_outright_leaves_nothing(system: str) -> None:
         starter.kill()
         starter.wait()
         starter.stdout.close()  # type: ignore[union-attr]
+
+
+@posix
+def test_what_a_script_started_ends_as_well_if_we_are_killed_outright(tmp_path: Path) -> None:
+    """A llama-server may be a shell script that starts the real one without exec."""
+    script, told = tmp_path / "llama-server", tmp_path / "pid"
+    script.write_text(f"#!/bin/sh\nsleep 120 &\necho $! > {told}\nwait\n")
+    script.chmod(0o755)
+    code = STARTER.format(root=str(ROOT), os="LocalHost.os", argv=repr((str(script),)))
+    starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert starter.stdout is not None
+    starter.stdout.readline()
+    until = time.monotonic() + 20
+    while not (told.exists() and told.read_text().strip()) and time.monotonic() < until:
+        time.sleep(0.01)
+    program = psutil.Process(int(told.read_text()))
+    os.kill(starter.pid, signal.SIGKILL)
+    starter.wait()
+    starter.stdout.close()
+    _, alive = psutil.wait_procs([program], timeout=10)
+    assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]

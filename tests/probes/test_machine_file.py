@@ -101,6 +101,8 @@ GUESS = {"value": 1, "source": "guess"}
         ({"gpus": [{**GPU, "id": "CPU"}]}, "gpus[0].id", "as llama.cpp names it (CUDA0", "CPU"),
         ({"gpus": [{**GPU, "id": "Host"}]}, "gpus[0].id", "as llama.cpp names it (CUDA0", "Host"),
         ({"gpus": [GPU, GPU]}, "the file", "every gpu id once", "an object"),
+        ({"cpu": {"physical_cores": 8, "logical_cores": 4}}, "cpu", "physical_cores of at most", "an object"),
+        ({"cpu": {"physical_cores": 8, "performance_cores": 9}}, "cpu", "performance_cores of at most", "an object"),
         ({"cpu": {"physical_cores": 2.5}}, "cpu.physical_cores", "valid integer", "2.5"),
         ({"engine": {"kind": "llama.cpp", "flags": ["rm -rf"]}}, "engine.flags[0]", "pattern", "rm -rf"),
         ({"ram": {"total_bytes": 5, "read_bps": 1e-300}}, "ram.read_bps.value", "0.000001", "1e-300"),
