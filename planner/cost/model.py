@@ -88,6 +88,11 @@ class CostModel:
         )
         return joined(devices, host, self.unified)
 
+    def overhead(self, settings: Settings) -> dict[str, int]:
+        """Bytes that every active device needs beside weights, caches and compute buffers: part of ``memory``."""
+        host = self._host(settings, shape_of(self.model, settings, self.tool), self._place(settings), (), ())
+        return {device: total(self._overhead(device, settings, host)) for device in active_devices(settings)}
+
     @property
     def is_rough(self) -> bool:
         """Whether blocks are left out that may matter."""
