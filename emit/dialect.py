@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from emit.flag_table import NEWEST_BUILD, Flag, spellings
 from planner.facts.machine import Machine
@@ -13,8 +12,7 @@ from planner.plans.settings import Tool
 _EVERY_HELP_LISTS: Final = frozenset({"-m", "--model"})
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(NamedTuple):
     """What a llama.cpp understands.
 
     Args:

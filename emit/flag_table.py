@@ -6,9 +6,8 @@ moeplan was checked against; sources are ``common/arg.cpp`` of b11434 and ``--he
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from planner.plans.settings import Tool
 
@@ -44,8 +43,7 @@ class Kind(StrEnum):
     OVERRIDES = "overrides"
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
+class Flag(NamedTuple):
     """One setting's spelling.
 
     Args:
@@ -188,7 +186,7 @@ PRESETS: Final = Flag("models_preset", ("--models-preset",), Kind.TEXT, since=73
 
 def _same(*settings: str) -> tuple[Flag, ...]:
     """Rows that another engine spells as llama.cpp does, whatever its version."""
-    return tuple(replace(row, since=None) for row in FLAGS if row.setting in settings)
+    return tuple(row._replace(since=None) for row in FLAGS if row.setting in settings)
 
 
 def _none(setting: str, neutral: object, loss: str = "the sources name no flag for it") -> Flag:

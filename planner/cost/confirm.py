@@ -121,6 +121,11 @@ class CorrectedCost(CostModel):
             for device, n_bytes in extra
         }
 
+    def overhead(self, settings: Settings) -> dict[str, int]:
+        """As of ``CostModel``, with the residual."""
+        extra = {device: term.n_bytes for device, term in self._extra.items()}
+        return {device: n_bytes + extra.get(device, 0) for device, n_bytes in super().overhead(settings).items()}
+
     def memory(self, settings: Settings, *, compute: bool = True) -> Memory:
         """As of ``CostModel``, with the residual as overhead. Raises as it does."""
         found = super().memory(settings, compute=compute)

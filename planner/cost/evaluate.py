@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from planner.cost.correction import corrected
-from planner.cost.host_share import host_expert_shares
 from planner.cost.model import CostModel
 from planner.cost.speed import SpeedModel
 from planner.cost.startable import objections
@@ -145,7 +144,7 @@ class Evaluator:
         settings, reserve = key.settings, key.reserve
         memory = self.floor(settings) if key.bound else self.memory(settings)
         layers = self.cost.layers_on(settings)
-        shares = host_expert_shares(self.model, settings, layers)
+        shares = self.cost.host_shares(settings)
         resident = self._resident(memory)
         speed = self._speed.speed(settings, layers, shares, resident)
         return Candidate(

@@ -56,6 +56,7 @@ class CostModel:
         self._dense: tuple[list[int], list[int]] | None = None
         self._caches: dict[tuple[object, ...], list[int]] = {}
         self._placed: dict[tuple[object, ...], Placed] = {}
+        self._host_shares: dict[tuple[object, ...], tuple[float, ...]] = {}
         self._compute: dict[tuple[object, ...], dict[str, tuple[Term, ...]]] = {}
 
     def memory(self, settings: Settings, *, compute: bool = True) -> Memory:
@@ -88,6 +89,11 @@ class CostModel:
         )
         return joined(devices, host, self.unified)
 
+    def overhead(self, settings: Settings) -> dict[str, int]:
+        """Bytes that every active device needs beside weights, caches and compute buffers: part of ``memory``."""
+        host = self._host(settings, shape_of(self.model, settings, self.tool), self._place(settings), (), ())
+        return {device: total(self._overhead(device, settings, host)) for device in active_devices(settings)}
+
     @property
     def is_rough(self) -> bool:
         """Whether blocks are left out that may matter."""
@@ -100,6 +106,13 @@ class CostModel:
             for span in self.spans(settings)
             for device in (span.device,) * (span.stop - span.start + span.has_output)
         )
+
+    def host_shares(self, settings: Settings) -> tuple[float, ...]:
+        """``host_expert_shares``, kept."""
+        key = (settings.override_tensor, settings.n_cpu_moe, self.spans(settings))
+        if key not in self._host_shares:
+            self._host_shares[key] = host_expert_shares(self.model, settings, self.layers_on(settings))
+        return self._host_shares[key]
 
     def expert_bytes(self, layer: int) -> int:
         """Bytes that ``n_cpu_moe`` moves for one block."""
@@ -247,8 +260,7 @@ class CostModel:
         """``--moe-cache-mib`` over the devices whose own blocks keep all experts on the host."""
         if settings.moe_cache_mib <= 0:
             return {}
-        layers = self.layers_on(settings)
-        return self.pools.terms(settings, layers, host_expert_shares(self.model, settings, layers))
+        return self.pools.terms(settings, self.layers_on(settings), self.host_shares(settings))
 
     def _host(
         self, settings: Settings, shape: Shape, placed: Placed, context: tuple[Term, ...], work: tuple[Term, ...]

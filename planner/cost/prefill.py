@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil
+from typing import NamedTuple
 
 from planner.cost import rates
 from planner.cost.engines import EngineTraits
@@ -29,8 +30,7 @@ class _Copies:
     read: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Prefill:
+class Prefill(NamedTuple):
     """Prices prompts of one length for one model on one machine.
 
     Args:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Final
 
 from planner import units
@@ -43,18 +43,18 @@ def _even(sums: Sequence[int], room: Sequence[int]) -> tuple[float, ...]:
     n, low, high = len(sums) - 1, 0.0, sums[-1] / min(room) + 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        if sum(_filled(sums, [middle * r for r in room])) == n:
+        if _stops(sums, [middle * r for r in room])[-1] == n:
             high = middle
         else:
             low = middle
-    return tuple(float(count) for count in _filled(sums, [high * r for r in room]))
+    stops = _stops(sums, [high * r for r in room])
+    return tuple(float(stop - start) for start, stop in pairwise([0, *stops]))
 
 
-def _filled(sums: Sequence[int], limits: Sequence[float]) -> list[int]:
-    """How many consecutive weights each limit takes, in order."""
-    counts, start = [], 0
+def _stops(sums: Sequence[int], limits: Sequence[float]) -> list[int]:
+    """Where each limit, filled with consecutive weights, is full."""
+    stops, stop = [], 0
     for limit in limits:
-        stop = bisect_right(sums, sums[start] + limit, start) - 1
-        counts.append(stop - start)
-        start = stop
-    return counts
+        stop = bisect_right(sums, sums[stop] + limit, stop) - 1
+        stops.append(stop)
+    return stops

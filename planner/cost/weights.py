@@ -116,7 +116,7 @@ class WeightTable:
             return
         if tensor.name == "token_embd.weight":
             self._embedding = tensor.n_bytes
-        device = next((d for rule, d in self._rules if rule.search(tensor.name)), None)
+        device = self._overridden(tensor.name)
         if device is not None:
             self._override(tensor, device)
         elif outside and tensor.role in (Role.EMBEDDING, Role.LOOKUP):
@@ -125,6 +125,13 @@ class WeightTable:
             self._output[tensor.role] = self._output.get(tensor.role, 0) + tensor.n_bytes
         else:
             self._take_block(tensor, tensor.layer or 0)
+
+    def _overridden(self, name: str) -> str | None:
+        """Device of the first rule that finds a tensor's name."""
+        for rule, device in self._rules:
+            if rule.search(name):
+                return device
+        return None
 
     def _override(self, tensor: Tensor, device: str) -> None:
         self._fixed[device, tensor.role] = self._fixed.get((device, tensor.role), 0) + tensor.n_bytes
@@ -156,7 +163,7 @@ class WeightTable:
         """Device of the output matrix."""
         if self.tied:
             return self._tied_device(output_device)
-        return next((d for rule, d in self._rules if rule.search("output.weight")), output_device)
+        return self._overridden("output.weight") or output_device
 
     def expert_bytes(self, layer: int) -> int:
         """Bytes that ``--n-cpu-moe`` moves for one block; what an override places does not count."""
@@ -206,7 +213,7 @@ class WeightTable:
 
         In one place they are one tensor (``create_tensor``, src/llama-model-loader.cpp, b11434).
         """
-        return next((d for rule, d in self._rules if rule.search("token_embd.weight")), output_device)
+        return self._overridden("token_embd.weight") or output_device
 
 
 def _prefix(row: list[int]) -> list[int]:

@@ -17,7 +17,6 @@ from planner.cost.evaluate import HOST_ID, Evaluator
 from planner.cost.split import balanced_split
 from planner.cost.tape import HOST
 from planner.plans.compare import cost
-from planner.plans.memory import total
 from planner.plans.plan import Candidate, Verdict
 from planner.plans.rule import Draft, Problem, Rule
 from planner.plans.settings import LoadMode, Settings
@@ -137,9 +136,8 @@ class Search:
         """``settings`` with layers balanced over several devices beside ``compute`` bytes and the reserve."""
         if not self._splits(settings):
             return settings
-        reserve = dict(self.draft.reserve)
-        fixed = {d.id: total(d.overhead) + reserve.get(d.id, 0) for d in self.evaluator.floor(settings).devices}
-        taken = {device: n_bytes + compute.get(device, 0) for device, n_bytes in fixed.items()}
+        reserve, beside_it = dict(self.draft.reserve), self.evaluator.cost.overhead(settings)
+        taken = {d: beside_it.get(d, 0) + reserve.get(d, 0) + compute.get(d, 0) for d in settings.devices}
         return replace(settings, tensor_split=balanced_split(self.evaluator, settings, taken))
 
     def _best_at(self, n_ctx: int, limit: float | None) -> Candidate | None:

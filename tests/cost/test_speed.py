@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from planner.cost import drafting, rates
-from planner.cost.evaluate import Evaluator, host_expert_shares
+from planner.cost.evaluate import Evaluator
+from planner.cost.host_share import host_expert_shares
 from planner.cost.model import CostModel
 from planner.cost.seconds import touched_share
 from planner.facts.machine import Cpu
