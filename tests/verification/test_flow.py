@@ -22,13 +22,14 @@ from planner.units import GIB, MIB
 from planner.verification.engine import Engine, Kind, Trouble
 from planner.verification.flow import verified
 from planner.verification.options import Options
-from planner.verification.startable import check_plan
+from planner.verification.startable import Own, check_plan
 from planner.verification.texts import QUESTION
 from planner.verification.watch import Watch
 from policies import RULES
 from probes.engine_cause import Cause
 from probes.engine_cause import Kind as Why
 from probes.host import LocalHost
+from probes.server_http import Address
 from probes.session import Down, Question, Stopped, Tick
 from tests.policies.problems import card, machine, solved
 
@@ -359,3 +360,48 @@ def test_a_busy_machine_teaches_no_speed(run: Verify, monkeypatch: pytest.Monkey
     found = run(plan, as_predicted(plan), willing, max_trials=0)
     assert any(note.startswith("80% of the CPUs were busy before") for note in found.notes)
     assert found.learned is not None and found.learned.decode_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("serve", "own", "taken", "asked"),
+    [
+        (True, None, False, [8080]),
+        (True, None, True, [8080, 50000]),
+        (False, None, False, [50000]),
+        (True, 9000, True, [9000]),
+    ],
+)
+def test_it_serves_at_the_port_of_the_plan_if_that_is_free(
+    host: Host, monkeypatch: pytest.MonkeyPatch, serve: bool, own: int | None, taken: bool, asked: list[int]
+) -> None:
+    plan = solved(ENGINE_MACHINE)
+    tried: list[int] = []
+
+    def opened(host: Host, argv: tuple[str, ...], at: Address, *rest: object) -> FakeSession | Down:
+        tried.append(at.port)
+        assert argv[argv.index("--port") + 1] == str(at.port)
+        if taken and at.port != 50000:
+            return Down(Cause(Why.PORT, f"port {at.port} is taken"))
+        return FakeSession(plan.chosen.settings, as_predicted(plan), url=f"http://127.0.0.1:{at.port}")
+
+    monkeypatch.setattr("probes.server.open_server", opened)
+    monkeypatch.setattr("probes.ports.free_port", lambda: 50000)
+    engine = Engine(host, plan, priced(plan), Own(own), serve=serve)
+    found = engine._open(plan.chosen, lambda pid: lambda reading: "")
+    assert tried == asked and isinstance(found, Trouble) is (own is not None)
+    assert bool(engine.taken) is taken
+
+
+def test_another_port_than_the_plans_is_said(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = solved(ENGINE_MACHINE)
+
+    def opened(self: Engine, candidate: Candidate, begun: Callable[[int], Tick]) -> FakeSession:
+        begun(os.getpid())
+        self.taken = "port 8080 is taken"
+        return FakeSession(candidate.settings, as_predicted(plan))
+
+    monkeypatch.setattr(Engine, "_open", opened)
+    with verified(host, plan, priced(plan), Options(max_trials=0, serve=True), Heard()) as running:
+        assert "port 8080 is taken, so it serves at http://127.0.0.1:1; -- --port N takes another" in (
+            running.verification.notes
+        )
