@@ -46,7 +46,9 @@ def verified(host: Host, plan: Plan, pricing: Pricing, options: Options, listene
             yield Running(found, lambda: None)
             return
         live.watch.stop()
-        moved = (f"{engine.taken}, so it serves at {live.session.url}; -- --port N takes another",) if engine.taken else ()
+        moved = (
+            (f"{engine.taken}, so it serves at {live.session.url}; -- --port N takes another",) if engine.taken else ()
+        )
         yield Running(replace(found, url=live.session.url, notes=(*found.notes, *moved)), lambda: _wait(live))
 
 
