@@ -229,7 +229,7 @@ class VerifiedBeforeV1(Shape):
     when: Annotated[str, Says("Local date of the last verified run, YYYY-MM-DD.")]
     exact: Annotated[bool, Says("True if this model and workload were verified, not only its family of models.")]
     slower: NotRequired[Annotated[bool, Says("True if the last run was slower than predicted: it verified nothing.")]]
-    runs: int
+    runs: Annotated[int, Says("Runs that the ratios come from; what taught no speed is none of them.")]
     devices: Annotated[tuple[str, ...], Says("The ratios hold for settings on these devices.")]
     decode_ratio: Annotated[Number, Says("Observed over raw predicted rate, within bounds; null if never seen.")]
     prefill_ratio: Number

@@ -66,9 +66,10 @@ def verified(plan: Plan) -> list[RenderableType]:
     if known is None:
         return []
     what = "Verified" if known.exact else "Its family of models was verified"
-    what = "The last run of it or its family was slower than predicted," if known.slower else what
+    what = "It or its family of models ran" if known.slower else what
+    slower = ", slower than predicted" if known.slower else ""
     depth = f", up to {known.depth:,} tokens of prompt" if known.depth else ""
-    return [Text(f"{what} on {known.when}{depth}: {wording.correction(known)}.")]
+    return [Text(f"{what} on {known.when}{slower}{depth}: {wording.correction(known)}.")]
 
 
 def command(plan: Plan, candidate: Candidate | None = None) -> RenderableType:

@@ -37,7 +37,8 @@ def verification_view(found: Verification, *, why: bool = False) -> RenderableTy
         lines = [Text(wording.clean(line)) for line in found.lines]
         parts.append(_section("What the engine said last", text.bullets(lines)))
     if found.compared:
-        parts.append(_section("Observed against predicted", compared_table(found.compared)))
+        at = "" if found.at is None else f" (rates with {found.at:,} tokens of prompt)"
+        parts.append(_section(f"Observed against predicted{at}", compared_table(found.compared)))
     if found.steps:
         words = [Text(f"{wording.clean(step.words)}: {wording.clean(step.reason)}") for step in found.steps]
         parts.append(_section("Stepped back to", text.bullets(words)))
@@ -45,7 +46,8 @@ def verification_view(found: Verification, *, why: bool = False) -> RenderableTy
         parts.append(_section("Trials", trials_table(found.trials)))
     notes = [Text(wording.clean(note)) for note in found.notes]
     if found.learned:
-        notes.append(Text(f"the next plan: {wording.correction(found.learned)}"))
+        earlier = ", from earlier runs" if found.learned.runs and not found.steady else ""
+        notes.append(Text(f"the next plan{earlier}: {wording.correction(found.learned)}"))
     if notes:
         parts.append(_section("Notes", text.bullets(notes)))
     if found.finding in (Finding.VERIFIED, Finding.SLOWER):

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from planner.facts.machine import Machine
+from planner.facts.outcome import LAYER
 from probes import layer_figures
 from probes.host import Host
 from probes.probe import Outcome
@@ -25,7 +26,7 @@ def layer_probe(llama: str | None, rpc: tuple[str, ...]) -> Timed:
         rpc: servers of remote devices, each timed as a device of its own.
     """
     return Timed(
-        "layer-rate",
+        LAYER,
         what="a layer of this model on each device",
         purpose="what decode and prefill really take",
         most_s=MOST_S,

@@ -47,23 +47,25 @@ def time_layers(
     model = subject.model
     if isinstance(bench, str) or model is None:
         return Absent(str(bench))
-    end = host.clock() + seconds
+    start = host.clock()
+    end = start + seconds
     try:
         base = base_folder()
         pair = choose(model, _active(model), _largest(subject.machine, base))
         with cut_folder(base) as folder:
-            half = host.clock() + seconds / 2
+            half = start + seconds / 2
             pair = _written(model, pair, folder, lambda: host.clock() > half)
             wanted = _placements(subject.machine, model, pair)
             cpu = subject.machine.cpu
             threads = cpu.performance_cores or cpu.physical_cores or cpu.logical_cores or 1
-            left = end - host.clock()
-            rates, reports = bench_layer.measure(host, bench, pair, wanted, threads, left)
+            begun = host.clock()
+            rates, reports = bench_layer.measure(host, bench, pair, wanted, threads, end - begun)
     except CutError as error:
         return Absent(f"no layers were cut out: {error}")
     lost = [f"{report.name} left out: {report.reason}" for report in reports if report.status != "found"]
     if not rates:
-        return Failed("; ".join(lost) or "no time left")
+        before = f"before that, writing the layers to a file took {begun - start:.1f} s"
+        return Failed("; ".join([*(lost or ["no time left"]), before]))
     found = [f"{report.name}: {report.reason}" for report in reports if report.status == "found"]
     return Found({"rates": [layer_figures.to_json(rate) for rate in rates]}, "; ".join(found + lost))
 

@@ -246,7 +246,7 @@ def _run(
         readers = [Reader(process.stdout, heard), Reader(process.stderr)]
         process.wait(timeout_s)
     except subprocess.TimeoutExpired:
-        problem = f"did not end within {timeout_s:g} s"
+        problem = f"did not end within {max(round(timeout_s, 1), 0.1):g} s"
     finally:
         _end_group(process.pid)
         process.kill()

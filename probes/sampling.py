@@ -7,14 +7,16 @@ Polling a driver slows its link (an NVML query every 200 ms cut pinned copies fr
 from __future__ import annotations
 
 import threading
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from planner.facts.machine import Backend, Gpu, Os
-from planner.facts.observed import GpuSample, Sample
+from planner.facts.observed import CpuTime, GpuSample, Sample
 from probes import nvidia_live
 from probes.host import Host
 from probes.text import whole
 
+T = TypeVar("T")
 PERIOD_S: Final = 2.0
 BUSY_S: Final = 0.3
 
@@ -52,6 +54,7 @@ class Sampler:
                 gpus=tuple(self._gpu(gpu, n) for n, gpu in enumerate(self._gpus)),
                 rss_bytes=rss(self._host, self._pid),
                 major_faults=major_faults(self._host, self._pid),
+                cpu=cpu_time(self._host, self._pid),
             )
             self._samples.append(sample)
         return sample
@@ -117,14 +120,33 @@ def amd(host: Host, device: str, index: int) -> GpuSample:
     )
 
 
-def _psutil(host: Host, pid: int, ask: Any) -> int | None:
+def _psutil(host: Host, pid: int, ask: Callable[[Any], T]) -> T | None:
     psutil = host.library("psutil")
     if psutil is None:
         return None
     try:
-        return int(ask(psutil.Process(pid)))
+        return ask(psutil.Process(pid))
     except psutil.Error:
         return None
+
+
+def cpu_time(host: Host, pid: int) -> CpuTime | None:
+    """What the CPUs did so far, by psutil's ``cpu_times``; None where it or the process is not there.
+
+    Linux counts guests in ``user`` too; ``iowait`` is idle.
+    """
+    psutil, engine = host.library("psutil"), _psutil(host, pid, _cpu_s)
+    if psutil is None or engine is None:
+        return None
+    times = psutil.cpu_times()._asdict()
+    total = sum(times.values()) - times.get("guest", 0.0) - times.get("guest_nice", 0.0)
+    ours = _cpu_s(psutil.Process())
+    return CpuTime(total, total - times["idle"] - times.get("iowait", 0.0), engine + ours)
+
+
+def _cpu_s(process: Any) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def busy_share(host: Host) -> float | None:

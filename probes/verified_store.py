@@ -33,6 +33,7 @@ class Run:
         kept: ``(setting, value)`` that differ from the plan.
         finding: the verdict; runs that were stored without one were verified.
         depth: tokens of the longest prompt; None of runs that were stored without it.
+        decode_spread, prefill_spread: the band that the run justifies; None if not seen, or stored without it.
     """
 
     when: str
@@ -44,6 +45,8 @@ class Run:
     kept: tuple[tuple[str, str], ...]
     finding: str = "verified"
     depth: int | None = None
+    decode_spread: float | None = None
+    prefill_spread: float | None = None
 
 
 def _about(machine: Machine, family: str) -> tuple[str, ...]:
@@ -76,6 +79,7 @@ def _run(item: Any) -> Run | None:
         decode, prefill = _ratio(item["decode"]), _ratio(item["prefill"])
         extra = tuple((str(device), int(n)) for device, n in item["extra"])
         kept = tuple((str(name), str(value)) for name, value in item["kept"])
+        spreads = [_ratio(item.get(f"{name}_spread")) for name in ("decode", "prefill")]
         finding, depth = item.get("finding", "verified"), item.get("depth")
     except (TypeError, ValueError, KeyError, OverflowError, AttributeError):
         return None
@@ -85,7 +89,9 @@ def _run(item: Any) -> Run | None:
         return None
     if not (depth is None or (type(depth) is int and 0 <= depth < 1 << 40)):
         return None
-    return Run(when, question, devices, decode, prefill, extra, kept, finding, depth)
+    if any(spread is not None and spread < 1.0 for spread in spreads):
+        return None
+    return Run(when, question, devices, decode, prefill, extra, kept, finding, depth, *spreads)
 
 
 def _ratio(value: Any) -> float | None:

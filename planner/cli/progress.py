@@ -42,4 +42,4 @@ class Progress:
             self._status.stop()
             self._status = None
         if not self._quiet:
-            note(f"{report.name}: {report.status}, {report.reason} ({report.duration_s:.1f} s)")
+            note(f"{report.name}: {report.status}, {report.reason} ({report.duration_s:.1f} s in all)")

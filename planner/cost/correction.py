@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from planner.cost.speed import SPREAD
-from planner.facts.reading import Source
 from planner.facts.workload import Workload
 from planner.plans.speed import Band, Speed
 
@@ -16,12 +14,12 @@ if TYPE_CHECKING:
 def corrected(speed: Speed, verified: Verified | None, devices: tuple[str, ...], work: Workload) -> Speed:
     """Rates times the observed ratios, for settings on the devices that were observed; others stay as they are.
 
-    A ratio that was not cut to its bounds makes its band as narrow as a measured rate's.
+    A ratio that was not cut to its bounds makes its band as narrow as the runs justify.
     """
     if verified is None or verified.devices != devices or not verified.runs:
         return speed
-    decode = _scaled(speed.decode_tps, verified.decode_ratio, verified.bounded)
-    prefill = _scaled(speed.prefill_tps, verified.prefill_ratio, verified.bounded)
+    decode = _scaled(speed.decode_tps, verified.decode_ratio, verified.decode_spread, verified.bounded)
+    prefill = _scaled(speed.prefill_tps, verified.prefill_ratio, verified.prefill_spread, verified.bounded)
 
     def turn(prefill_tps: float, decode_tps: float) -> float:
         return work.prompt_tokens / prefill_tps + work.answer_tokens / decode_tps
@@ -30,10 +28,10 @@ def corrected(speed: Speed, verified: Verified | None, devices: tuple[str, ...],
     return Speed(decode_tps=decode, prefill_tps=prefill, turn_s=turn_s, bound_by=speed.bound_by)
 
 
-def _scaled(band: Band, ratio: float | None, bounded: bool) -> Band:
+def _scaled(band: Band, ratio: float | None, justified: float | None, bounded: bool) -> Band:
     if ratio is None:
         return band
     spread = band.high / band.mid
-    spread = spread if bounded else min(spread, SPREAD[Source.MEASURED])
+    spread = spread if bounded or justified is None else min(spread, justified)
     mid = band.mid * ratio
     return Band(mid / spread, mid, mid * spread)

@@ -55,6 +55,15 @@ class GpuSample:
 
 
 @dataclass(frozen=True, slots=True)
+class CpuTime:
+    """CPU seconds since the machine started: of all CPUs, those not idle, and those of the engine and ours."""
+
+    total_s: float
+    busy_s: float
+    own_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Sample:
     """The machine at one moment of a run.
 
@@ -62,12 +71,14 @@ class Sample:
         at_s: monotonic seconds.
         rss_bytes: of the engine's process.
         major_faults: of the engine's process since it started: pages that came from a disk.
+        cpu: None where it is not known.
     """
 
     at_s: float
     gpus: tuple[GpuSample, ...] = ()
     rss_bytes: int | None = None
     major_faults: int | None = None
+    cpu: CpuTime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +120,9 @@ class Verified:
         when: local date of the last, ``YYYY-MM-DD``.
         devices: of the settings that ran; the ratios hold for these alone.
         decode_ratio, prefill_ratio: observed rate over the predicted one, within bounds; None if never seen.
-        runs: how many runs the ratios come from.
+        decode_spread, prefill_spread: between a corrected rate and the ends of its band, as far as the runs agree;
+            None if never seen.
+        runs: how many runs the ratios come from; what taught no speed is none of them.
         bounded: True if a ratio was cut to the bounds.
         extra: bytes per device that were needed beyond the prediction.
         kept: ``(setting, value)`` in the words of ``--pin`` that this very question was verified with and that
@@ -123,6 +136,8 @@ class Verified:
     devices: tuple[str, ...] = ()
     decode_ratio: float | None = None
     prefill_ratio: float | None = None
+    decode_spread: float | None = None
+    prefill_spread: float | None = None
     runs: int = 0
     bounded: bool = False
     extra: tuple[tuple[str, int], ...] = ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+LAYER: Final = "layer-rate"
+"""The probe that times a layer of the model."""
 BUSY: Final = "the machine was busy"
 """How the note of a figure begins that was measured beside other work."""
 

@@ -118,6 +118,7 @@ class Trial:
         error: about two standard errors of it.
         peaks: ``(device, bytes in use)`` with the change.
         kept: whether it stays; ``reason`` says why or why not.
+        apart: fastest over slowest block of the settings before it, by rate.
     """
 
     attempt: Attempt
@@ -129,6 +130,7 @@ class Trial:
     peaks: tuple[tuple[str, int], ...]
     kept: bool
     reason: str
+    apart: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,8 @@ class Verification:
         plan: with the settings that were kept.
         reason: one sentence on the verdict.
         compared: observed against predicted, of the plan's own settings and of what replaced them after steps back.
+        at: tokens of the prompt that the compared rates are of.
+        steady: False if the machine was busy or its rates disagreed, so that no speed was learned.
         depth: tokens of the longest prompt that the kept settings answered; ``deep`` if that is past 8,192 or as far
             as the context goes. A short prompt proves neither headroom nor speed.
         answer: the first answer; None if there was none.
@@ -168,6 +172,8 @@ class Verification:
     compared: tuple[Compared, ...] = ()
     trials: tuple[Trial, ...] = ()
     steps: tuple[StepBack, ...] = ()
+    at: int | None = None
+    steady: bool = True
     depth: int | None = None
     deep: bool = False
     answer: Answer | None = None

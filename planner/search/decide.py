@@ -11,7 +11,7 @@ from planner.cost.confirm import CorrectedCost, Extra, larger
 from planner.cost.evaluate import Evaluator, budgeted
 from planner.cost.rates import rates_of
 from planner.errors import OptionError, PolicyError
-from planner.facts.outcome import BUSY
+from planner.facts.outcome import BUSY, LAYER, ProbeReport
 from planner.plans.decision import Confidence, Decision
 from planner.plans.memory import total
 from planner.plans.plan import Candidate, Caution, Plan, Verdict
@@ -151,6 +151,7 @@ def cautions(problem: Problem, chosen: Candidate) -> tuple[Caution, ...]:
         found.append(
             Caution("measured-busy", f"{busy} measured beside other work, so too slow: --refresh when it is quiet.")
         )
+    found += [_unmeasured(report) for report in problem.machine.probes if _is_lost(report)]
     if chosen.verdict is Verdict.PAGES:
         found.append(
             Caution("pages", "the weights that stay in RAM are more than it holds: part of them is read from disk.")
@@ -166,3 +167,16 @@ def cautions(problem: Problem, chosen: Candidate) -> tuple[Caution, ...]:
     if not problem.model.attention_known:
         found.append(Caution("attention-assumed", f"cache rules of {problem.model.arch} are not known: KV is assumed."))
     return tuple(found)
+
+
+def _is_lost(report: ProbeReport) -> bool:
+    return report.name == LAYER and report.status == "failed"
+
+
+def _unmeasured(report: ProbeReport) -> Caution:
+    """That speed is estimated though layers were to be timed, why, and how to time them."""
+    return Caution(
+        "layer-unmeasured",
+        f"{report.name} failed, so speed is estimated from rates of the machine ({report.reason}). "
+        "To repeat it: moeplan probe MODEL --refresh.",
+    )

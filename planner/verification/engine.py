@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from types import TracebackType
@@ -13,6 +13,7 @@ from planner.verification.startable import Own
 from planner.verification.watch import Watch
 
 if TYPE_CHECKING:
+    from emit.flags import Spelled
     from planner.facts.observed import Answer
     from planner.plans.plan import Candidate, Plan
     from planner.plans.settings import Settings
@@ -87,10 +88,13 @@ class Engine:
 
     Args:
         own: the user's own arguments for llama-server.
+        serve: start at the plan's port where it is free, as what runs last goes on; else at any.
     """
 
-    def __init__(self, host: Host, plan: Plan, pricing: Pricing, own: Own) -> None:
-        self._host, self._plan, self._pricing, self._own = host, plan, pricing, own
+    def __init__(self, host: Host, plan: Plan, pricing: Pricing, own: Own, *, serve: bool = False) -> None:
+        self._host, self._plan, self._pricing, self._own, self._serve = host, plan, pricing, own, serve
+        self.taken = ""
+        """Why what runs is not at the plan's port; empty if it is, or need not be."""
         self._live: Live | None = None
         self._stamps = self._files()
 
@@ -144,7 +148,7 @@ class Engine:
                 watch.stop()
 
     def _open(self, candidate: Candidate, begun: Callable[[int], Tick]) -> Session | Trouble:
-        from probes import embedded_session, ports, server
+        from probes import embedded_session, server
         from probes.engine_cause import Kind as Why
         from probes.server_http import Address
         from probes.session import Down, Stopped
@@ -156,24 +160,39 @@ class Engine:
                 self._host, self._plan.model.path, asdict(candidate.settings), limit_s, begun
             )
         else:
-            own = self._own
-            for _ in range(PORTS):
-                port = ports.free_port() if own.port is None else own.port
+            own, self.taken = self._own, ""
+            for port in self._ports(candidate.settings):
                 argv, at = self._argv(candidate.settings, port), Address(port, own.api_key)
                 found = server.open_server(self._host, argv, at, limit_s, begun)
-                if own.port is not None or not (isinstance(found, Down) and found.cause.kind is Why.PORT):
+                if not (isinstance(found, Down) and found.cause.kind is Why.PORT):
                     break
+                self.taken = self.taken or (found.cause.text if self._serve else "")
         if isinstance(found, Stopped):
             return Trouble(Kind.FAILED, found.reason)
         return _of(found.cause) if isinstance(found, Down) else found
 
-    def _argv(self, settings: Settings, port: int) -> tuple[str, ...]:
-        """The whole command. Raises EngineError for what this build cannot do."""
+    def _ports(self, settings: Settings) -> Iterator[int]:
+        """Where to start, one after the other: the user's alone, else the plan's to serve at, then free ones."""
+        from probes import ports
+
+        if self._own.port is not None:
+            yield self._own.port
+            return
+        if self._serve:
+            yield from (int(item.tokens[-1]) for item in self._items(settings) if item.setting == "port")
+        for _ in range(PORTS):
+            yield ports.free_port()
+
+    def _items(self, settings: Settings) -> tuple[Spelled, ...]:
         from emit.flags import spelled
 
-        engine, plan = self._plan.machine.engine, self._plan
-        items = spelled(settings, plan.model, plan.machine, build=plan.workload.target_build)
-        tokens = [token for item in items if item.setting != "port" for token in item.tokens]
+        plan = self._plan
+        return spelled(settings, plan.model, plan.machine, build=plan.workload.target_build)
+
+    def _argv(self, settings: Settings, port: int) -> tuple[str, ...]:
+        """The whole command. Raises EngineError for what this build cannot do."""
+        engine = self._plan.machine.engine
+        tokens = [token for item in self._items(settings) if item.setting != "port" for token in item.tokens]
         program = engine.server if engine is not None and engine.server else "llama-server"
         return (program, *tokens, "--port", str(port), *self._own.more)
 

@@ -36,7 +36,7 @@ def verified(host: Host, plan: Plan, pricing: Pricing, options: Options, listene
     """Verify a plan; with ``serve`` the engine runs until the context ends."""
     from probes.environment import engine_arguments
 
-    with Engine(host, plan, pricing, options.own) as engine:
+    with Engine(host, plan, pricing, options.own, serve=options.serve) as engine:
         if dropped := engine_arguments():
             listener.note(f"not passed on to the engine, the plan decides: {' '.join(dropped)}")
         found = Verifier(host, plan, pricing, options, listener, engine).run()
@@ -46,7 +46,10 @@ def verified(host: Host, plan: Plan, pricing: Pricing, options: Options, listene
             yield Running(found, lambda: None)
             return
         live.watch.stop()
-        yield Running(replace(found, url=live.session.url), lambda: _wait(live))
+        moved = (
+            (f"{engine.taken}, so it serves at {live.session.url}; -- --port N takes another",) if engine.taken else ()
+        )
+        yield Running(replace(found, url=live.session.url, notes=(*found.notes, *moved)), lambda: _wait(live))
 
 
 def _wait(live: Live) -> Trouble | None:

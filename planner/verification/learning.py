@@ -11,12 +11,13 @@ from planner.plans.plan import Candidate, Plan
 from planner.plans.rule import Problem
 from planner.plans.verified import Compared, Finding
 from planner.verify.compare import extra
-from planner.verify.learn import as_pin, changed, ratio, run_ratio
+from planner.verify.learn import Rate, as_pin, changed, ratio, run_ratio
 
 if TYPE_CHECKING:
     from planner.facts.machine import Machine
     from planner.facts.model import Model
     from planner.facts.workload import Workload
+    from planner.verify.steady import Apart
     from probes.host import Host
 
 
@@ -44,8 +45,8 @@ def known(host: Host, machine: Machine, model: Model, work: Workload) -> Verifie
     if last is None:
         return None
     same = [item for item in kept if item.devices == last.devices]
-    decode = ratio(tuple(item.decode for item in same if item.decode is not None))
-    prefill = ratio(tuple(item.prefill for item in same if item.prefill is not None))
+    decode = ratio(tuple(Rate(item.decode, item.decode_spread) for item in same if item.decode is not None))
+    prefill = ratio(tuple(Rate(item.prefill, item.prefill_spread) for item in same if item.prefill is not None))
     more: dict[str, int] = {}
     for device, n_bytes in (pair for item in same for pair in item.extra):
         more[device] = max(n_bytes, more.get(device, 0))
@@ -54,7 +55,9 @@ def known(host: Host, machine: Machine, model: Model, work: Workload) -> Verifie
         devices=last.devices,
         decode_ratio=decode.value if decode else None,
         prefill_ratio=prefill.value if prefill else None,
-        runs=len(same),
+        decode_spread=decode.spread if decode else None,
+        prefill_spread=prefill.spread if prefill else None,
+        runs=max(decode.runs if decode else 0, prefill.runs if prefill else 0),
         bounded=bool((decode and decode.bounded) or (prefill and prefill.bounded)),
         extra=_bounded(machine, more),
         kept=mine.kept if mine else (),
@@ -77,20 +80,22 @@ def learn(
     compared: tuple[Compared, ...],
     finding: Finding,
     *,
-    speeds: bool,
+    spreads: Apart | None,
     depth: int,
 ) -> Verified:
     """Keep a run, and say what the next plan takes from it and from those before.
 
     Args:
         finding: the verdict of a run that answered.
-        speeds: False leaves the rates out, as those of a busy machine.
+        spreads: the band that the run justifies, by rate; without one that of the prediction stays. None leaves the
+            rates out, as those of a busy machine.
         depth: tokens of the longest prompt it answered.
     """
     from probes import verified_store
 
     before, devices = plan.verified, kept.settings.devices
     applied = before if before is not None and before.devices == devices else None
+    speeds = spreads is not None
     run = verified_store.Run(
         when=strftime("%Y-%m-%d"),
         question=question(plan.model, plan.workload),
@@ -101,11 +106,19 @@ def learn(
         kept=_kept(plan, kept),
         finding=finding.value,
         depth=depth,
+        decode_spread=_spread(compared, "decode", spreads),
+        prefill_spread=_spread(compared, "prefill", spreads),
     )
     verified_store.save(host, plan.machine, family(plan.model), run)
     found = known(host, plan.machine, plan.model, plan.workload)
     slower = finding is Finding.SLOWER
     return found or Verified(run.when, devices, kept=run.kept, exact=not slower, slower=slower, depth=depth)
+
+
+def _spread(compared: tuple[Compared, ...], term: str, spreads: Apart | None) -> float | None:
+    """What a run justifies, or the prediction's own where it saw a rate only once; None where nothing is learned."""
+    found = next((c.predicted for c in compared if c.term == term and c.predicted.mid > 0), None)
+    return None if spreads is None or found is None else dict(spreads).get(term, found.high / found.mid)
 
 
 def _kept(plan: Plan, kept: Candidate) -> tuple[tuple[str, str], ...]:

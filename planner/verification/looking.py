@@ -68,6 +68,19 @@ class Seen:
         """The candidate, priced for what ``measured`` had to do."""
         return pricing.at(self.live.candidate.settings, self.measured.prompt_n, self.measured.predicted_n)
 
+    def faded(self, pricing: Pricing) -> float | None:
+        """Decode of the first answer over that of the longest prompt, each by its prediction; None if not both.
+
+        Drafts are accepted more or less often by text, so with them it says nothing.
+        """
+        first, last = self.answer, self.measured
+        if self.long is None or first.decode_tps is None or last.decode_tps is None or first.draft_n or last.draft_n:
+            return None
+        settings = self.live.candidate.settings
+        there = pricing.at(settings, max(first.prompt_n, 1), first.predicted_n).speed.decode_tps.mid
+        here = self.predicted(pricing).speed.decode_tps.mid
+        return (first.decode_tps / there) / (last.decode_tps / here)
+
 
 def first(live: Live, pricing: Pricing, prompt: str | None, listener: Listener) -> Seen | Trouble:
     """Ask the first question. Args: prompt: the user's; None asks one of ours."""
@@ -177,7 +190,12 @@ def wanted(slot: int, prompt_tokens: int) -> int:
 
 def deep(slot: int, depth: int) -> bool:
     """Whether a look went past 8,192 tokens, or as far as the context goes."""
-    return depth >= min(PAST, room(slot))
+    return depth >= goal(slot)
+
+
+def goal(slot: int) -> int:
+    """Tokens that a deep look goes past: 8,192, or what the context has room for."""
+    return min(PAST, room(slot))
 
 
 def _too_long(slot: int, prompt_n: int) -> Trouble:

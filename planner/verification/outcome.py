@@ -10,8 +10,9 @@ from planner.plans.decision import Confidence, Decision, Evidence
 from planner.plans.verified import Compared, Finding, StepBack, Trial, Verification
 from planner.verification import looking
 from planner.verification.engine import Kind
-from planner.verify import compare
+from planner.verify import compare, steady
 from planner.verify.learn import changed
+from planner.verify.steady import Apart, Doubts
 
 if TYPE_CHECKING:
     from planner.plans.plan import Candidate, Plan
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is known after the looks at the settings that held; ``quiet``: nobody else used the machine."""
+    """What is known after the looks at the settings that held; ``busy``: share of the CPUs that others took before."""
 
     plan: Plan
     engine: str
     seen: Seen
     pricing: Pricing
-    quiet: bool
+    busy: float | None
 
     def made(
         self,
@@ -52,8 +53,12 @@ class Report:
         depth = seen.depth if live.candidate.memory == kept.memory else 0
         deep = looking.deep(seen.slot, depth)
         finding, reason = _finding(compared)
-        reason = reason if deep else f"{reason}; {_shallow(depth)}"
-        learned = learn(host, self.plan, kept, compared, finding, speeds=self.quiet, depth=depth)
+        doubts, spreads = self._steadiness(trials)
+        if doubts is not None:
+            reason = f"{doubts.verdict}; {reason}" if finding is Finding.SLOWER else reason
+            notes = (f"{', '.join(doubts.reasons)}: the speed seen here is not learned", *notes)
+        reason = reason if deep else f"{reason}; {_shallow(seen.slot, depth)}"
+        learned = learn(host, self.plan, kept, compared, finding, spreads=spreads, depth=depth)
         faults = [s.major_faults for s in samples if s.major_faults is not None]
         return Verification(
             plan=with_kept(self.plan, kept, trials, steps),
@@ -64,6 +69,8 @@ class Report:
             compared=compared,
             trials=trials,
             steps=steps,
+            at=seen.depth,
+            steady=doubts is None,
             depth=depth,
             deep=deep,
             answer=seen.answer,
@@ -74,6 +81,12 @@ class Report:
             notes=notes,
             learned=learned,
         )
+
+    def _steadiness(self, trials: tuple[Trial, ...]) -> tuple[Doubts | None, Apart | None]:
+        """What speaks against learning the speed; without that the bands that the run justifies."""
+        apart, faded = steady.widest(trials), self.seen.faded(self.pricing)
+        doubts = steady.doubts(self.busy, steady.others(self.seen.live.watch.samples()), apart, faded)
+        return doubts, None if doubts else steady.spreads(apart, faded)
 
 
 def failed(
@@ -103,10 +116,11 @@ def _finding(compared: tuple[Compared, ...]) -> tuple[Finding, str]:
     return Finding.VERIFIED, "it answers as fast as predicted, or faster"
 
 
-def _shallow(depth: int) -> str:
+def _shallow(slot: int, depth: int) -> str:
     """That a short prompt proves neither headroom nor speed."""
-    seen = f"{depth:,} tokens were" if depth else "what was kept was not"
-    return f"no prompt past {looking.PAST:,} tokens was looked at ({seen}): longer ones may not hold"
+    seen, goal = f"{depth:,} tokens were" if depth else "what was kept was not", looking.goal(slot)
+    deep = f"past {goal:,} tokens" if goal == looking.PAST else f"of {goal:,} tokens, the whole context,"
+    return f"no prompt {deep} was looked at ({seen}): longer ones may not hold"
 
 
 def with_kept(plan: Plan, kept: Candidate, trials: tuple[Trial, ...], steps: tuple[StepBack, ...]) -> Plan:

@@ -79,7 +79,7 @@ class Own:
     """A user's own arguments for llama-server.
 
     Args:
-        port: where to serve; None takes a free one at every start.
+        port: where to serve; None is the plan's to serve at, and any free one to verify at.
         api_key: what the server will ask for, of ``more`` or of its environment.
         more: all but the port.
     """

@@ -13,6 +13,7 @@ from planner.verification.looking import filled
 from planner.verify.blocks import LEAST, MOST, TOKENS, Arm, Judged, Ruling, judged, order
 from planner.verify.budget import Pace, ask_s, warm_up
 from planner.verify.compare import peak_bytes
+from planner.verify.steady import Apart, blocks_apart
 
 if TYPE_CHECKING:
     from planner.facts.observed import Answer
@@ -204,7 +205,13 @@ class Trialling:
             peaks=tuple(self._peaks.items()),
             kept=kept,
             reason=reason,
+            apart=_apart(self._course.answers[Arm.A], self._attempt.part),
         )
+
+
+def _apart(answers: list[Answer], part: Goal) -> Apart:
+    decode = tuple(a.decode_tps for a in answers if a.decode_tps is not None)
+    return blocks_apart(decode, tuple(a.prefill_tps for a in answers if a.prefill_tps is not None), part)
 
 
 def _rates(answers: list[Answer]) -> Rates | None:

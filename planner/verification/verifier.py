@@ -18,6 +18,7 @@ from planner.verify.compare import overrun
 from planner.verify.learn import changed
 from planner.verify.proposals import Engine as Abilities
 from planner.verify.proposals import proposals
+from planner.verify.steady import said_before
 
 if TYPE_CHECKING:
     from planner.plans.plan import Candidate, Plan
@@ -29,18 +30,22 @@ MOST_STEPS: Final = 6
 """Steps back before a plan counts as not running here."""
 FIRST_LOOK: Final = 256
 """Tokens of the first prompt of ours: little anywhere, and enough to tell what an assumed rate is worth."""
-BUSY: Final = 0.25
-"""Share of the CPUs that others may take before a speed is no measure of the machine."""
 
 
 @dataclass(slots=True)
 class _State:
-    """What has come out so far. ``end``: monotonic second at which the budget is spent."""
+    """What has come out so far.
+
+    Args:
+        end: monotonic second at which the budget is spent.
+        busy: share of the CPUs that others took before.
+    """
 
     steps: list[StepBack] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     end: float = 0.0
+    busy: float | None = None
 
 
 class Verifier:
@@ -53,9 +58,7 @@ class Verifier:
     def run(self) -> Verification:
         from probes.sampling import busy_share
 
-        busy = busy_share(self._host) or 0.0
-        if busy > BUSY:
-            self._state.notes.append(f"{busy:.0%} of the CPUs were busy before: the speed seen here is not learned")
+        self._state.busy = busy_share(self._host)
         seen = self._holding(self._plan.chosen)
         if isinstance(seen, Trouble):
             return self._failed(seen)
@@ -68,7 +71,7 @@ class Verifier:
         if replaced := self._engine.replaced():
             return self._failed(replaced)
         state = self._state
-        report = outcome.Report(self._plan, self._engine.name, seen, self._pricing, quiet=busy <= BUSY)
+        report = outcome.Report(self._plan, self._engine.name, seen, self._pricing, state.busy)
         return report.made(self._host, kept, tuple(state.trials), tuple(state.steps), tuple(state.notes))
 
     def _settled(self, seen: Seen) -> tuple[Candidate, Seen]:
@@ -207,9 +210,8 @@ class Verifier:
     def _failed(self, trouble: Trouble) -> Verification:
         self._engine.end()
         state = self._state
-        return outcome.failed(
-            self._plan, self._engine.name, trouble, tuple(state.trials), tuple(state.steps), tuple(state.notes)
-        )
+        notes = tuple(filter(None, (said_before(state.busy), *state.notes)))
+        return outcome.failed(self._plan, self._engine.name, trouble, tuple(state.trials), tuple(state.steps), notes)
 
     def _trials(self, seen: Seen) -> Candidate:
         """Try what may be faster, best first; each change that is kept is the base of the next. Raises Lost."""

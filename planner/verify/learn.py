@@ -7,6 +7,8 @@ from math import exp, log
 from statistics import median
 from typing import Final
 
+from planner.cost.speed import SPREAD
+from planner.facts.reading import Source
 from planner.plans.settings import Settings
 from planner.plans.verified import Compared
 
@@ -14,24 +16,61 @@ BOUND: Final = 4.0
 """A correction never goes beyond a factor of four either way: a rate that is further off is a fault to find (a busy
 machine, a wrong device), not one to plan with."""
 KEPT: Final = 8
-"""Runs that a correction is the median of: one odd run does not turn it."""
+"""Runs that a correction is the median of."""
+UNKNOWN: Final = SPREAD[Source.ASSUMED]
+"""The band of a run that was kept without one: nobody knows how steady it was."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Observed over raw predicted rate of one run, and the band that the run justifies; None of older runs."""
+
+    value: float
+    spread: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """Observed over predicted; ``bounded`` if it was cut."""
+    """Observed over predicted, and how it came to be.
+
+    Args:
+        bounded: True if it was cut.
+        spread: between the corrected rate and the ends of its band.
+        runs: that it is the median of.
+    """
 
     value: float
     bounded: bool
+    spread: float
+    runs: int
 
 
-def ratio(observed: tuple[float, ...]) -> Ratio | None:
-    """The correction that follows from single runs; None without any."""
-    if not observed:
+def ratio(observed: tuple[Rate, ...]) -> Ratio | None:
+    """The correction that follows from single runs, oldest first; None without any.
+
+    A run outside the band of those before it by more than the band's width saw another machine: it replaces them.
+    """
+    kept: tuple[Rate, ...] = ()
+    for rate in observed:
+        if kept and abs(log(rate.value) - _middle(kept)) > 3.0 * log(_spread(kept)):
+            kept = ()
+        kept = (*kept, rate)[-KEPT:]
+    if not kept:
         return None
-    middle = exp(median(log(value) for value in observed[-KEPT:]))
+    middle = exp(_middle(kept))
     cut = min(max(middle, 1.0 / BOUND), BOUND)
-    return Ratio(cut, cut != middle)
+    return Ratio(cut, cut != middle, _spread(kept), len(kept))
+
+
+def _middle(kept: tuple[Rate, ...]) -> float:
+    return median(log(rate.value) for rate in kept)
+
+
+def _spread(kept: tuple[Rate, ...]) -> float:
+    """What a single run justifies; of several, how far they are from their median, and no less than a measured rate."""
+    if len(kept) == 1:
+        return UNKNOWN if kept[0].spread is None else kept[0].spread
+    return max(SPREAD[Source.MEASURED], exp(max(abs(log(rate.value) - _middle(kept)) for rate in kept)))
 
 
 def run_ratio(compared: tuple[Compared, ...], term: str, applied: float | None) -> float | None:

@@ -91,6 +91,13 @@ def test_the_text_says_what_was_checked() -> None:
     assert "llama-server" in text
 
 
+def test_the_text_says_at_which_depth_and_from_which_runs() -> None:
+    text = shown(verification_view(make_verification(at=1027, steady=False)))
+    assert "Observed against predicted (rates with 1,027 tokens of prompt)\n" in text
+    assert "the next plan, from earlier runs: decode x0.62" in text
+    assert "the next plan: decode x0.62" in shown(verification_view(make_verification()))
+
+
 def test_a_failure_prints_no_command() -> None:
     text = shown(
         verification_view(make_verification(finding=Finding.FAILED, reason="no room", lines=("out of memory",)))
@@ -118,6 +125,9 @@ def test_a_plan_shows_when_it_was_verified() -> None:
     assert "Its family of models was verified on" in shown(
         plan_view(replace(plan, verified=replace(LEARNED, exact=False)))
     )
+    slower = " ".join(shown(plan_view(replace(plan, verified=replace(LEARNED, exact=False, slower=True)))).split())
+    assert "It or its family of models ran on 2026-01-02, slower than predicted: decode x0.62" in slower
+    assert "erified" not in slower
     data = json.loads(plan_json(known))
     jsonschema.validate(data, schemas()["moeplan.plan/1"])
     assert data["verified"]["kept"] == {"n_ubatch": "1024"} and data["verified"]["decode_ratio"] == 0.62

@@ -44,6 +44,7 @@ def test_timeout_ends_it() -> None:
     assert time.monotonic() - start < 10
     assert (run.returncode, run.stdout.strip()) == (None, "x")
     assert run.problem == "did not end within 1 s"
+    assert LocalHost().run((sys.executable, "-c", "import time; time.sleep(9)"), 0.2907).problem.endswith("0.3 s")
 
 
 @posix

@@ -7,6 +7,7 @@ import pytest
 from planner.cost.model import CostModel
 from planner.errors import OptionError, PolicyError
 from planner.facts.machine import Os, Overflow, Ram
+from planner.facts.outcome import ProbeReport
 from planner.facts.reading import Source
 from planner.facts.workload import Workload
 from planner.gguf.analyze import analyze
@@ -190,3 +191,13 @@ def test_the_nearest_plan_stands_on_its_whole_graph(zoo: Callable[[str], Path]) 
     found = judge(given, RULES, asked, Tool.SERVER)
     assert found.refusal is not None and found.refusal.nearest is not None
     assert judge(given, RULES, found.refusal.nearest.settings, Tool.SERVER).refusal is None
+
+
+def test_a_layer_probe_that_failed_is_named_with_how_to_repeat_it() -> None:
+    lost = ProbeReport("layer-rate", "failed", "layer (CPU) left out: did not end within 21.5 s", 38.5)
+    result = solved(replace(machine(card(8)), probes=(lost,)))
+    (said,) = [item.message for item in result.cautions if item.code == "layer-unmeasured"]
+    assert "did not end within 21.5 s" in said and said.endswith("moeplan probe MODEL --refresh.")
+    for report in (replace(lost, status="found"), replace(lost, name="ram-rate")):
+        found = solved(replace(machine(card(8)), probes=(report,)))
+        assert all(item.code != "layer-unmeasured" for item in found.cautions)

@@ -13,7 +13,7 @@ import pytest
 from planner import search
 from planner.errors import OptionError
 from planner.facts.machine import Engine as EngineFacts
-from planner.facts.observed import Answer, GpuSample, Placement, Sample
+from planner.facts.observed import Answer, CpuTime, GpuSample, Placement, Sample
 from planner.plans.plan import Candidate, Plan
 from planner.plans.settings import LoadMode, Settings
 from planner.plans.verified import Finding, Verification
@@ -22,13 +22,14 @@ from planner.units import GIB, MIB
 from planner.verification.engine import Engine, Kind, Trouble
 from planner.verification.flow import verified
 from planner.verification.options import Options
-from planner.verification.startable import check_plan
+from planner.verification.startable import Own, check_plan
 from planner.verification.texts import QUESTION
 from planner.verification.watch import Watch
 from policies import RULES
 from probes.engine_cause import Cause
 from probes.engine_cause import Kind as Why
 from probes.host import LocalHost
+from probes.server_http import Address
 from probes.session import Down, Question, Stopped, Tick
 from tests.policies.problems import card, machine, solved
 
@@ -102,6 +103,7 @@ def host(tmp_path: Path) -> Host:
 def run(host: Host, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Verification]:
     """Verify a plan on an engine that replies as told; ``refuse`` keeps settings from starting."""
     monkeypatch.setattr("probes.sampling.busy_share", lambda host: 0.0)
+    monkeypatch.setattr("probes.sampling.cpu_time", lambda host, pid: None)
 
     def call(plan: Plan, reply: Reply, refuse: Callable[[Settings], Trouble | None], **options: Any) -> Verification:
         def opened(self: Engine, candidate: Candidate, begun: Callable[[int], Tick]) -> FakeSession | Trouble:
@@ -335,7 +337,9 @@ def test_no_time_is_said(run: Verify) -> None:
     assert found.trials == ()
     assert any("no time left to try" in note for note in found.notes)
     assert (
-        found.depth == len(QUESTION) and not found.deep and "no prompt past 8,192 tokens was looked at" in found.reason
+        found.depth == len(QUESTION)
+        and not found.deep
+        and "no prompt of 8,112 tokens, the whole context, was looked at" in found.reason
     )
 
 
@@ -350,12 +354,116 @@ def test_a_long_prompt_without_an_end_is_given_up(run: Verify) -> None:
     found = run(plan, reply, willing, max_trials=1, budget_s=300.0)
     assert found.finding is Finding.VERIFIED and len(found.trials) == 1
     assert found.depth == plan.chosen.settings.n_ubatch and not found.deep
-    assert "no prompt past 8,192 tokens was looked at" in found.reason
+    assert "no prompt of 8,112 tokens, the whole context, was looked at" in found.reason
 
 
 def test_a_busy_machine_teaches_no_speed(run: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = solved(ENGINE_MACHINE)
     monkeypatch.setattr("probes.sampling.busy_share", lambda host: 0.8)
     found = run(plan, as_predicted(plan), willing, max_trials=0)
-    assert any(note.startswith("80% of the CPUs were busy before") for note in found.notes)
+    assert "80% of the CPUs were busy before: the speed seen here is not learned" in found.notes
+    assert found.learned is not None and found.learned.decode_ratio is None and found.learned.runs == 0
+    assert found.finding is Finding.VERIFIED and "inconclusive" not in found.reason and not found.steady
+
+
+def test_a_slower_run_of_a_busy_machine_is_inconclusive(run: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = solved(ENGINE_MACHINE)
+    monkeypatch.setattr("probes.sampling.busy_share", lambda host: 0.8)
+    found = run(plan, lambda settings, question: answer(question, 1.0, 1.0), willing, max_trials=0)
+    assert found.finding is Finding.SLOWER
+    assert found.reason.startswith("inconclusive: the machine was busy; prefill runs at 1.0 tok/s, at least ")
+
+
+def test_others_that_wake_up_after_the_start_teach_no_speed(run: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = solved(ENGINE_MACHINE)
+    cpu = (CpuTime(1000.0, 100.0, 10.0), CpuTime(1100.0, 180.0, 40.0))
+    samples = tuple(Sample(10.0 * n, cpu=found) for n, found in enumerate(cpu))
+    monkeypatch.setattr(Watch, "samples", lambda self: samples)
+    found = run(plan, as_predicted(plan), willing, max_trials=0)
+    assert "others took 50% of the CPUs meanwhile: the speed seen here is not learned" in found.notes
     assert found.learned is not None and found.learned.decode_ratio is None
+
+
+def test_a_first_answer_far_above_the_later_ones_teaches_no_speed(run: Verify, host: Host) -> None:
+    """Decode of 59.8 in the first answer and 13.5 after it, at a depth that explains a part of it."""
+    plan = solved(ENGINE_MACHINE)
+
+    def reply(settings: Settings, question: Question) -> Outcome:
+        chat = isinstance(question.prompt, str)
+        return answer(question, 62.6, 59.8 if chat else 13.5)
+
+    found = run(plan, reply, willing, max_trials=0)
+    assert found.finding is Finding.SLOWER and not found.steady
+    assert found.reason.startswith("inconclusive: its speed was unsteady; ")
+    assert any("of the first answer's, more than depth explains" in note for note in found.notes)
+    assert found.learned is not None and (found.learned.decode_ratio, found.learned.runs) == (None, 0)
+
+
+def test_blocks_that_disagree_teach_no_speed(run: Verify) -> None:
+    """Every other start of the same settings answers at a third: the trial's noise is the machine's."""
+    plan, started = solved(ENGINE_MACHINE), [0]
+    speed = plan.chosen.speed
+
+    def reply(settings: Settings, question: Question) -> Outcome:
+        started[0] += question.exact and len(question.prompt) < 5000
+        factor = 1.0 if started[0] % 3 else 1 / 3
+        return answer(question, speed.prefill_tps.mid * factor, speed.decode_tps.mid * factor)
+
+    found = run(plan, reply, willing, max_trials=2, budget_s=3600.0)
+    assert any(dict(trial.apart).get("decode", 1.0) == pytest.approx(3.0) for trial in found.trials)
+    assert any("decode of the same settings varied by a factor of 3.0" in note for note in found.notes)
+    assert found.learned is not None and found.learned.decode_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("n_ctx", "words"), [(8192, "of 8,112 tokens, the whole context,"), (16384, "past 8,192 tokens")]
+)
+def test_what_was_not_looked_at_is_what_the_context_holds(run: Verify, n_ctx: int, words: str) -> None:
+    plan = solved(ENGINE_MACHINE, n_ctx=n_ctx)
+    found = run(plan, as_predicted(plan), willing, max_trials=0, budget_s=0.0)
+    assert f"no prompt {words} was looked at (" in found.reason and found.at == found.depth
+
+
+@pytest.mark.parametrize(
+    ("serve", "own", "taken", "asked"),
+    [
+        (True, None, False, [8080]),
+        (True, None, True, [8080, 50000]),
+        (False, None, False, [50000]),
+        (True, 9000, True, [9000]),
+    ],
+)
+def test_it_serves_at_the_port_of_the_plan_if_that_is_free(
+    host: Host, monkeypatch: pytest.MonkeyPatch, serve: bool, own: int | None, taken: bool, asked: list[int]
+) -> None:
+    plan = solved(ENGINE_MACHINE)
+    tried: list[int] = []
+
+    def opened(host: Host, argv: tuple[str, ...], at: Address, *rest: object) -> FakeSession | Down:
+        tried.append(at.port)
+        assert argv[argv.index("--port") + 1] == str(at.port)
+        if taken and at.port != 50000:
+            return Down(Cause(Why.PORT, f"port {at.port} is taken"))
+        return FakeSession(plan.chosen.settings, as_predicted(plan), url=f"http://127.0.0.1:{at.port}")
+
+    monkeypatch.setattr("probes.server.open_server", opened)
+    monkeypatch.setattr("probes.ports.free_port", lambda: 50000)
+    engine = Engine(host, plan, priced(plan), Own(own), serve=serve)
+    found = engine._open(plan.chosen, lambda pid: lambda reading: "")
+    assert tried == asked and isinstance(found, Trouble) is (own is not None)
+    assert bool(engine.taken) is taken
+
+
+def test_another_port_than_the_plans_is_said(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = solved(ENGINE_MACHINE)
+
+    def opened(self: Engine, candidate: Candidate, begun: Callable[[int], Tick]) -> FakeSession:
+        begun(os.getpid())
+        self.taken = "port 8080 is taken"
+        return FakeSession(candidate.settings, as_predicted(plan))
+
+    monkeypatch.setattr(Engine, "_open", opened)
+    with verified(host, plan, priced(plan), Options(max_trials=0, serve=True), Heard()) as running:
+        assert "port 8080 is taken, so it serves at http://127.0.0.1:1; -- --port N takes another" in (
+            running.verification.notes
+        )

@@ -47,7 +47,7 @@ def again(host: LocalHost, plan: Plan) -> Plan:
 
 def test_the_next_plan_predicts_what_was_seen(host: LocalHost) -> None:
     plan = solved(HERE)
-    learn(host, plan, plan.chosen, seen(plan, 0.6, 1.5), Finding.VERIFIED, speeds=True, depth=9000)
+    learn(host, plan, plan.chosen, seen(plan, 0.6, 1.5), Finding.VERIFIED, spreads=(), depth=9000)
     following = again(host, plan)
     before, after = plan.chosen.speed, following.chosen.speed
     if following.chosen.settings == plan.chosen.settings:
@@ -60,15 +60,15 @@ def test_the_next_plan_predicts_what_was_seen(host: LocalHost) -> None:
 
 def test_a_second_run_does_not_count_the_correction_twice(host: LocalHost) -> None:
     plan = solved(HERE)
-    learn(host, plan, plan.chosen, seen(plan, 0.5), Finding.VERIFIED, speeds=True, depth=9000)
+    learn(host, plan, plan.chosen, seen(plan, 0.5), Finding.VERIFIED, spreads=(), depth=9000)
     second = again(host, plan)
-    found = learn(host, second, second.chosen, seen(second, 1.0), Finding.VERIFIED, speeds=True, depth=9000)
+    found = learn(host, second, second.chosen, seen(second, 1.0), Finding.VERIFIED, spreads=(), depth=9000)
     assert found.decode_ratio == pytest.approx(0.5) and found.runs == 2
 
 
 def test_it_is_bounded_and_says_so(host: LocalHost) -> None:
     plan = solved(HERE)
-    found = learn(host, plan, plan.chosen, seen(plan, 0.01), Finding.VERIFIED, speeds=True, depth=9000)
+    found = learn(host, plan, plan.chosen, seen(plan, 0.01), Finding.VERIFIED, spreads=(), depth=9000)
     assert (found.decode_ratio, found.bounded) == (0.25, True)
     band = again(host, plan).chosen.speed.decode_tps
     before = plan.chosen.speed.decode_tps
@@ -77,11 +77,11 @@ def test_it_is_bounded_and_says_so(host: LocalHost) -> None:
 
 def test_memory_beyond_the_prediction_is_set_aside_within_a_tenth(host: LocalHost) -> None:
     plan = solved(HERE)
-    found = learn(host, plan, plan.chosen, seen(plan, 1.0, peak_over=GIB), Finding.VERIFIED, speeds=True, depth=9000)
+    found = learn(host, plan, plan.chosen, seen(plan, 1.0, peak_over=GIB), Finding.VERIFIED, spreads=(), depth=9000)
     assert found.extra == (("CUDA0", GIB),)
     assert again(host, plan).chosen.memory.devices[0].headroom_bytes >= GIB
     found = learn(
-        host, plan, plan.chosen, seen(plan, 1.0, peak_over=20 * GIB), Finding.VERIFIED, speeds=True, depth=9000
+        host, plan, plan.chosen, seen(plan, 1.0, peak_over=20 * GIB), Finding.VERIFIED, spreads=(), depth=9000
     )
     assert found.extra == (("CUDA0", 24 * GIB // 10),)
 
@@ -98,7 +98,7 @@ def test_memory_beyond_the_prediction_is_set_aside_within_a_tenth(host: LocalHos
 )
 def test_a_new_build_driver_or_machine_expires_it(host: LocalHost, elsewhere: object) -> None:
     plan = solved(HERE)
-    learn(host, plan, plan.chosen, seen(plan, 0.6), Finding.VERIFIED, speeds=True, depth=9000)
+    learn(host, plan, plan.chosen, seen(plan, 0.6), Finding.VERIFIED, spreads=(), depth=9000)
     assert known(host, HERE, plan.model, plan.workload) is not None
     assert known(host, elsewhere, plan.model, plan.workload) is None  # type: ignore[arg-type]
 
@@ -106,7 +106,7 @@ def test_a_new_build_driver_or_machine_expires_it(host: LocalHost, elsewhere: ob
 def test_another_model_of_the_family_learns_the_rates_alone(host: LocalHost) -> None:
     plan = solved(HERE)
     kept = search.pricing(plan, RULES).candidate(replace(plan.chosen.settings, threads=6))
-    learn(host, plan, kept, seen(plan, 0.6), Finding.VERIFIED, speeds=True, depth=9000)
+    learn(host, plan, kept, seen(plan, 0.6), Finding.VERIFIED, spreads=(), depth=9000)
     same = known(host, HERE, plan.model, plan.workload)
     other = known(host, HERE, big_model(fingerprint="1" * 16), plan.workload)
     assert same is not None and same.exact and same.kept == (("threads", "6"),)
@@ -116,7 +116,7 @@ def test_another_model_of_the_family_learns_the_rates_alone(host: LocalHost) -> 
 
 def test_the_ratios_hold_for_the_devices_that_ran(host: LocalHost) -> None:
     plan = solved(HERE)
-    learn(host, plan, plan.chosen, seen(plan, 0.5), Finding.VERIFIED, speeds=True, depth=9000)
+    learn(host, plan, plan.chosen, seen(plan, 0.5), Finding.VERIFIED, spreads=(), depth=9000)
     given = problem(host, HERE, plan.model, plan.workload)
     pricing = search.pricing(replace(plan, verified=given.verified), RULES)
     on_cpu = replace(plan.chosen.settings, devices=(), n_gpu_layers=0)
@@ -127,7 +127,7 @@ def test_the_ratios_hold_for_the_devices_that_ran(host: LocalHost) -> None:
 def test_kept_settings_that_no_longer_fit_are_left(host: LocalHost) -> None:
     plan = solved(machine(card(16, driver="1"), engine=ENGINE))
     kept = search.pricing(plan, RULES).candidate(replace(plan.chosen.settings, threads=6))
-    learn(host, plan, kept, seen(plan, 1.0), Finding.VERIFIED, speeds=True, depth=9000)
+    learn(host, plan, kept, seen(plan, 1.0), Finding.VERIFIED, spreads=(), depth=9000)
     smaller = replace(plan.machine, gpus=(card(5, driver="1"),))
     following = search.plan(problem(host, smaller, plan.model, plan.workload), RULES)
     assert following.chosen.runs and following.chosen.settings.threads == 6
@@ -137,7 +137,7 @@ def test_kept_settings_that_no_longer_fit_are_left(host: LocalHost) -> None:
         search.pricing(plan, RULES).candidate(replace(kept.settings, n_cpu_moe=0)),
         (),
         Finding.VERIFIED,
-        speeds=True,
+        spreads=(),
         depth=9000,
     )
     following = search.plan(problem(host, smaller, plan.model, plan.workload), RULES)
@@ -156,11 +156,12 @@ def test_kept_settings_that_no_longer_fit_are_left(host: LocalHost) -> None:
         lambda run: run.update(finding=["verified"]),
         lambda run: run.update(when="\x1b[31m"),
         lambda run: run.pop("kept"),
+        lambda run: run.update(decode_spread=0.5),
     ],
 )
 def test_a_spoiled_run_counts_as_not_there(host: LocalHost, tmp_path: Path, spoil: object) -> None:
     plan = solved(HERE)
-    learn(host, plan, plan.chosen, seen(plan, 0.6), Finding.VERIFIED, speeds=True, depth=9000)
+    learn(host, plan, plan.chosen, seen(plan, 0.6), Finding.VERIFIED, spreads=(), depth=9000)
     (file,) = tmp_path.glob("measured-verified-*.json")
     data = json.loads(file.read_text())
     spoil(data["figures"]["runs"][0])  # type: ignore[operator]
@@ -170,11 +171,11 @@ def test_a_spoiled_run_counts_as_not_there(host: LocalHost, tmp_path: Path, spoi
 
 def test_a_slower_run_verifies_nothing(host: LocalHost, tmp_path: Path) -> None:
     plan = solved(HERE)
-    learn(host, plan, plan.chosen, seen(plan, 0.1), Finding.SLOWER, speeds=False, depth=9000)
+    learn(host, plan, plan.chosen, seen(plan, 0.1), Finding.SLOWER, spreads=None, depth=9000)
     following = again(host, plan)
     assert following.verified is not None and following.verified.slower and not following.verified.exact
     assert wording.correction(following.verified) == "its speed was not learned"
-    learn(host, plan, plan.chosen, seen(plan, 1.0), Finding.VERIFIED, speeds=False, depth=9000)
+    learn(host, plan, plan.chosen, seen(plan, 1.0), Finding.VERIFIED, spreads=None, depth=9000)
     now = again(host, plan).verified
     assert now is not None and now.exact and not now.slower and wording.correction(now) == "as predicted"
     (file,) = tmp_path.glob("measured-verified-*.json")
@@ -205,7 +206,7 @@ def test_kept_values_are_pins_and_never_beat_the_user(
     host: LocalHost, tmp_path: Path, kept: tuple[str, str], limits: dict[str, Any]
 ) -> None:
     plan = solved(HERE, **limits)
-    learn(host, plan, plan.chosen, seen(plan, 1.0), Finding.VERIFIED, speeds=False, depth=9000)
+    learn(host, plan, plan.chosen, seen(plan, 1.0), Finding.VERIFIED, spreads=None, depth=9000)
     (file,) = tmp_path.glob("measured-verified-*.json")
     data = json.loads(file.read_text())
     data["figures"]["runs"][0]["kept"] = [kept]
@@ -213,7 +214,7 @@ def test_kept_values_are_pins_and_never_beat_the_user(
     following = again(host, plan)
     assert following.verified is not None and following.verified.kept == (kept,)
     assert following.chosen.settings == plan.chosen.settings
-    learn(host, following, following.chosen, seen(plan, 1.0), Finding.VERIFIED, speeds=False, depth=9000)
+    learn(host, following, following.chosen, seen(plan, 1.0), Finding.VERIFIED, spreads=None, depth=9000)
 
 
 def test_a_pipe_is_no_kept_text(host: LocalHost, tmp_path: Path) -> None:
@@ -225,9 +226,42 @@ def test_a_pipe_is_no_kept_text(host: LocalHost, tmp_path: Path) -> None:
 
 def test_a_kept_setting_of_another_version_is_left(host: LocalHost, tmp_path: Path) -> None:
     plan = solved(HERE)
-    learn(host, plan, plan.chosen, seen(plan, 1.0), Finding.VERIFIED, speeds=True, depth=9000)
+    learn(host, plan, plan.chosen, seen(plan, 1.0), Finding.VERIFIED, spreads=(), depth=9000)
     (file,) = tmp_path.glob("measured-verified-*.json")
     data = json.loads(file.read_text())
     data["figures"]["runs"][0]["kept"] = [["no_such", "1"], ["n_ubatch", "many"]]
     file.write_text(json.dumps(data))
     assert again(host, plan).chosen.settings == plan.chosen.settings
+
+
+def test_a_run_that_taught_no_speed_is_not_counted(host: LocalHost) -> None:
+    plan = solved(HERE)
+    learn(host, plan, plan.chosen, seen(plan, 0.6), Finding.VERIFIED, spreads=(("decode", 1.25),), depth=9000)
+    second = again(host, plan)
+    found = learn(host, second, second.chosen, seen(second, 0.3), Finding.SLOWER, spreads=None, depth=9000)
+    assert (found.decode_ratio, found.runs, found.slower, found.exact) == (pytest.approx(0.6), 1, True, False)
+    assert "(1 run)" in wording.correction(found)
+
+
+def test_the_band_is_as_narrow_as_the_run_justifies(host: LocalHost, tmp_path: Path) -> None:
+    plan = solved(HERE)
+    before = plan.chosen.speed.decode_tps
+    raw = before.high / before.mid
+    assert raw > 1.3
+    for spreads, expected in (((), raw), ((("decode", 1.3),), 1.3)):
+        for file in tmp_path.glob("measured-verified-*.json"):
+            file.unlink()
+        found = learn(host, plan, plan.chosen, seen(plan, 0.9), Finding.VERIFIED, spreads=spreads, depth=9000)
+        assert found.decode_spread == pytest.approx(expected)
+        pricing = search.pricing(replace(plan, verified=found), RULES)
+        band = pricing.candidate(plan.chosen.settings).speed.decode_tps
+        assert band.high / band.mid == pytest.approx(expected) and band.mid == pytest.approx(before.mid * 0.9)
+
+
+def test_a_run_of_a_quiet_machine_replaces_a_wrong_correction(host: LocalHost) -> None:
+    plan, steady = solved(HERE), (("decode", 1.25), ("prefill", 1.25))
+    learn(host, plan, plan.chosen, seen(plan, 0.4), Finding.SLOWER, spreads=steady, depth=9000)
+    second = again(host, plan)
+    found = learn(host, second, second.chosen, seen(second, 2.5), Finding.VERIFIED, spreads=steady, depth=9000)
+    assert found.decode_ratio == pytest.approx(1.0)
+    assert not found.slower and found.exact

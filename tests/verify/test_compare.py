@@ -9,7 +9,7 @@ from planner.plans.speed import Band
 from planner.plans.verified import Compared
 from planner.units import GIB, MIB
 from planner.verify import compare
-from planner.verify.learn import BOUND, as_pin, changed, ratio, run_ratio
+from planner.verify.learn import BOUND, Rate, as_pin, changed, ratio, run_ratio
 from tests.builders import make_gpu, make_machine, make_settings
 from tests.emit.plans import make_candidate
 
@@ -83,13 +83,33 @@ def test_within_the_tolerance_nothing_is_set_aside() -> None:
 
 @pytest.mark.parametrize(
     ("runs", "value", "bounded"),
-    [((0.5,), 0.5, False), ((0.5, 0.5, 3.0), 0.5, False), ((0.01,), 1 / BOUND, True), ((9.0, 9.0), BOUND, True)],
+    [((0.5,), 0.5, False), ((0.5, 0.5, 0.9), 0.5, False), ((0.01,), 1 / BOUND, True), ((9.0, 9.0), BOUND, True)],
 )
 def test_the_correction_is_a_bounded_median(runs: tuple[float, ...], value: float, bounded: bool) -> None:
-    found = ratio(runs)
-    assert found is not None
+    found = ratio(tuple(Rate(value, 1.25) for value in runs))
+    assert found is not None and found.runs == len(runs)
     assert (found.value, found.bounded) == (pytest.approx(value), bounded)
     assert ratio(()) is None
+
+
+@pytest.mark.parametrize(
+    ("runs", "value", "spread", "n"),
+    [
+        (((0.4, 1.25), (1.0, 1.25)), 1.0, 1.25, 1),  # 2.5 times: beyond 1.25 ** 3
+        (((0.6, 1.25), (1.0, 1.25)), 0.7746, 1.2910, 2),
+        (((0.4, None), (1.0, 1.25)), 0.6325, 1.5811, 2),  # of an old run nobody knows how steady it was
+        (((0.4, None),), 0.4, 2.0, 1),
+        (((0.5, 1.4),), 0.5, 1.4, 1),
+        (((0.5, 1.4), (0.51, 1.4)), 0.5050, 1.25, 2),
+        (((0.4, 1.25), (0.41, 1.25), (2.0, 1.25), (2.1, 1.25)), 2.0494, 1.25, 2),
+    ],
+)
+def test_a_run_far_outside_the_band_replaces_those_before(
+    runs: tuple[tuple[float, float | None], ...], value: float, spread: float, n: int
+) -> None:
+    found = ratio(tuple(Rate(*run) for run in runs))
+    assert found is not None and found.runs == n
+    assert (found.value, found.spread) == (pytest.approx(value, rel=1e-3), pytest.approx(spread, rel=1e-3))
 
 
 def test_a_correction_that_is_applied_already_is_taken_out() -> None:
