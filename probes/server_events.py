@@ -18,6 +18,8 @@ PIECES: Final = 2
 """Pieces per token at most: a parser of thoughts may split one."""
 LEAST_MS: Final = 1e-3
 """No part of an answer takes less than a microsecond; none at all is 0."""
+DOUBT: Final = 2.0
+"""Timings of less than this share of what passed between the first and the last token are not believed."""
 
 
 @dataclass(slots=True)
@@ -81,6 +83,9 @@ class Reading:
             return None
         prompt_ms, predicted_ms = (n or 0.0 for n in numbers)
         prompt_n, predicted_n = (n or 0 for n in counts)
+        seen_s = sum(self.gaps_s)
+        if predicted_ms / 1e3 < seen_s / DOUBT:
+            predicted_ms = 1e3 * seen_s  # nobody answers faster than the answer comes
         return Answer(
             text="".join(self.text),
             tokens=tuple(self.tokens),

@@ -169,7 +169,14 @@ class Engine:
                 self.taken = self.taken or (found.cause.text if self._serve else "")
         if isinstance(found, Stopped):
             return Trouble(Kind.FAILED, found.reason)
-        return _of(found.cause) if isinstance(found, Down) else found
+        return self._kept_secret(_of(found.cause)) if isinstance(found, Down) else found
+
+    def _kept_secret(self, trouble: Trouble) -> Trouble:
+        """What the server said last, without the user's key if it said that."""
+        key = self._own.api_key
+        if not key:
+            return trouble
+        return replace(trouble, lines=tuple(line.replace(key, "***") for line in trouble.lines))
 
     def _ports(self, settings: Settings) -> Iterator[int]:
         """Where to start, one after the other: the user's alone, else the plan's to serve at, then free ones."""

@@ -113,6 +113,8 @@ def _finding(compared: tuple[Compared, ...]) -> tuple[Finding, str]:
         worst = min(slow, key=lambda c: c.observed / c.predicted.low)
         words = f"{worst.term} runs at {worst.observed:,.1f} tok/s, at least {worst.predicted.low:,.1f} were predicted"
         return Finding.SLOWER, words
+    if not any(c.unit == "tok/s" for c in compared):
+        return Finding.FAILED, "the engine told no time of its answer: nothing was measured"
     return Finding.VERIFIED, "it answers as fast as predicted, or faster"
 
 

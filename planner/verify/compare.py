@@ -34,17 +34,19 @@ def buffers(predicted: Candidate, placement: Placement) -> Iterator[Compared]:
     """What the engine logged, per device and for host memory; nothing of an engine that logs no sizes.
 
     Beside a device a mapped weight buffer is a range of the file, tensors that were copied to the device included
-    (``llama_model_loader::get_mapping_range``, b11549): it says nothing of the host's bytes and is left out.
+    (``llama_model_loader::get_mapping_range``, b11549): it says nothing of the host's bytes and is left out. So is a
+    kind of buffer that the engine logs nowhere.
     """
     if not placement.buffers:
         return
     memory = predicted.memory
+    silent = {"model", "context", "compute"} - {b.kind for b in placement.buffers}
     for device in memory.devices:
-        yield from _kinds(device.id, device, [b for b in placement.buffers if base(b.device) == device.id])
+        yield from _kinds(device.id, device, [b for b in placement.buffers if base(b.device) == device.id], *silent)
     ids = {device.id for device in memory.devices}
     host = [b for b in placement.buffers if base(b.device) not in ids]
     ranges = bool(ids) and any(base(b.device).endswith(MAPPED) for b in host)
-    yield from _kinds(HOST, memory.host, host, *(("model",) if ranges else ()))
+    yield from _kinds(HOST, memory.host, host, *silent, *(("model",) if ranges else ()))
 
 
 def base(device: str) -> str:

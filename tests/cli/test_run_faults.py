@@ -164,6 +164,13 @@ def slow(engine: Path, folder: Path, lines: str) -> Path:
     return folder
 
 
+def test_a_key_that_a_dying_server_says_is_not_repeated(run: Run, model: Path, engine: Path, tmp_path: Path) -> None:
+    wrapped = slow(engine, tmp_path, 'echo "bad key $*"; exit 1')
+    done = run("verify", model, *SHORT, "--json", "--llama", wrapped, "--", "--api-key", "SECRET-KEY")
+    assert done.returncode == 1 and "bad key" in done.stdout
+    assert "SECRET-KEY" not in done.stdout + done.stderr
+
+
 def test_killed_in_load(start: Callable[..., Command], model: Path, engine: Path, tmp_path: Path) -> None:
     command = start("verify", model, *SHORT, "--json", llama=slow(engine, tmp_path, "sleep 5"))
     command.says("starting")

@@ -66,6 +66,12 @@ def test_a_completion() -> None:
     assert answer.decode_tps == pytest.approx(3 / 0.1757)
 
 
+def test_nobody_answers_faster_than_the_answer_comes() -> None:
+    told = TIMINGS | {"predicted_ms": 0.002}
+    answer = fed(*({"content": "a", "tokens": [n]} for n in range(3)), {"content": "", "timings": told}).answer()
+    assert answer is not None and answer.decode_tps == pytest.approx(3 / 0.2)
+
+
 @pytest.mark.parametrize("ms", [1e-300, -1.0, 1e300, 10**400, float("nan"), float("inf"), True, "1"])
 def test_times_that_cannot_be_are_no_answer(ms: object) -> None:
     assert fed({"content": "a"}, {"content": "", "timings": TIMINGS | {"predicted_ms": ms}}).answer() is None

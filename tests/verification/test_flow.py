@@ -156,6 +156,14 @@ def test_slower_than_the_low_end_is_said(run: Verify) -> None:
     assert found.finding is Finding.SLOWER and found.reason.startswith("decode runs at 1.0 tok/s")
 
 
+def test_what_was_not_timed_is_not_verified(run: Verify) -> None:
+    def reply(settings: Settings, question: Question) -> Outcome:
+        return replace(answer(question), prompt_s=0.0, predicted_s=0.0)
+
+    found = run(solved(ENGINE_MACHINE), reply, willing, max_trials=0)
+    assert found.finding is Finding.FAILED and found.reason.startswith("the engine told no time")
+
+
 @pytest.mark.parametrize("kind", [Kind.MEMORY, Kind.COLLAPSE])
 def test_it_steps_back_until_it_holds(run: Verify, kind: Kind) -> None:
     plan = solved(ENGINE_MACHINE)

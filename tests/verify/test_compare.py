@@ -53,12 +53,17 @@ def test_buffers_by_device_and_host() -> None:
 
 def test_a_mapped_range_beside_a_device_is_no_size_of_the_hosts() -> None:
     logged = (Buffer("CUDA0", "model", 1536 * MIB), Buffer("CPU_Mapped", "model", 2536 * MIB))
-    assert set(of(tuple(compare.buffers(CANDIDATE, Placement(logged))))) == {
-        "CUDA0 model", "CUDA0 context", "CUDA0 compute", "Host compute",
-    }  # fmt: skip
+    assert set(of(tuple(compare.buffers(CANDIDATE, Placement(logged))))) == {"CUDA0 model"}
     alone = replace(CANDIDATE, memory=replace(CANDIDATE.memory, devices=()))
     (model, *_) = compare.buffers(alone, Placement(logged[1:]))
     assert model.term == "Host model" and model.observed == 2536 * MIB
+
+
+def test_a_kind_that_is_logged_nowhere_is_not_zero() -> None:
+    """Of one that is logged somewhere, nothing on a device means nothing there."""
+    logged = (Buffer("CUDA0", "model", 1536 * MIB), Buffer("CPU", "context", 256 * MIB))
+    found = of(tuple(compare.buffers(CANDIDATE, Placement(logged))))
+    assert found["CUDA0 context"].observed == 0 and not {name for name in found if "compute" in name}
 
 
 def test_a_remote_device_has_its_address_in_the_log() -> None:
