@@ -8,6 +8,7 @@ from typing import Final
 from emit import argv, html_memory, shell, wording
 from emit.flag_spell import Spelled, flag_of
 from emit.html_words import code, items, table, text
+from planner.plans.compare import fate
 from planner.plans.decision import Decision
 from planner.plans.plan import Candidate, Plan
 
@@ -86,6 +87,6 @@ def _decision(item: Decision) -> str:
     because = ((e.fact, wording.evidence(e), e.source.value) for e in item.because)
     parts.append(table(("because", "is", "source"), because))
     if item.alternatives:
-        others = ((wording.scalar(o.value), o.outcome.value.replace("_", " "), o.detail) for o in item.alternatives)
+        others = ((wording.scalar(o.value), fate(o), o.detail) for o in item.alternatives)
         parts.append(table(("instead of", "would", "how"), others))
     return "\n".join((*parts, "</details>"))

@@ -80,7 +80,7 @@ def compared_table(items: tuple[Compared, ...]) -> Table:
         else:
             predicted, observed = (
                 wording.band(item.predicted, item.unit),
-                f"{wording.number(item.observed)} {item.unit}",
+                units.duration(item.observed) if item.unit == "s" else f"{units.number(item.observed)} {item.unit}",
             )
         word = "" if item.within else "more" if item.unit == "bytes" else "slower"
         table.add_row(Text(wording.clean(item.term)), Text(predicted), Text(observed), Text(word, style="bold yellow"))
@@ -103,7 +103,8 @@ def trials_table(items: tuple[Trial, ...]) -> Table:
 
 
 def _seconds(seconds: float) -> str:
-    return f"{wording.number(seconds)} s"
+    """As the budget beside them is given."""
+    return f"{units.number(seconds)} s"
 
 
 def _fits(item: Forecast) -> str:
@@ -111,7 +112,7 @@ def _fits(item: Forecast) -> str:
 
 
 def _rates(rates: Rates | None) -> str:
-    return "" if rates is None else f"{wording.number(rates.prefill_tps)}, {wording.number(rates.decode_tps)}"
+    return "" if rates is None else f"{units.number(rates.prefill_tps)}, {units.number(rates.decode_tps)}"
 
 
 def _grid(*columns: str) -> Table:

@@ -36,16 +36,11 @@ def _escape(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def number(value: float) -> str:
-    """Three significant digits, no exponent: ``"4,180"``, ``"41.9"``, ``"0.71"``."""
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
 def band(value: Band, unit: str) -> str:
-    """``"41.9 tok/s (36.0 to 48.2)"``."""
-    return f"{number(value.mid)} {unit} ({number(value.low)} to {number(value.high)})"
+    """``"41.9 tok/s (36.0 to 48.2)"``; seconds that are minutes or hours as such."""
+    if unit == "s" and value.high >= 120:
+        return f"{units.duration(value.mid)} ({units.duration(value.low)} to {units.duration(value.high)})"
+    return f"{units.number(value.mid)} {unit} ({units.number(value.low)} to {units.number(value.high)})"
 
 
 def scalar(value: Scalar) -> str:
@@ -69,7 +64,7 @@ def evidence(item: Evidence) -> str:
         if item.unit == "bytes/s":
             return units.rate(value)
         if item.unit == "s":
-            return f"{value:.3g} s"
+            return f"{value:.3g} s" if value < 120 else units.duration(value)
     return f"{scalar(value)} {clean(item.unit)}".rstrip()
 
 

@@ -197,6 +197,23 @@ def test_checkpoints() -> None:
     assert findings(line, memory=memory(2 * GIB, held=100 * MIB)) == ()
 
 
+@pytest.mark.parametrize(
+    ("build", "flag", "says"),
+    [
+        (6200, "--swa-checkpoints", "b6325"),
+        (6400, "--swa-checkpoints", None),
+        (6400, "--ctx-checkpoints", "b6730"),
+        (6730, "-ctxcp", None),
+        (11549, "--swa-checkpoints", None),
+    ],
+)
+def test_checkpoints_of_a_build(build: int, flag: str, says: str | None) -> None:
+    found = [item for item in findings(f"{GOOD} {flag} 3", build=build) if item.code == "unsupported-flag"]
+    messages = [item.message for item in found if item.flag == flag]
+    assert [says in message for message in messages] == ([True] if says else [])
+    assert build != 6400 or all(item.fix == "--swa-checkpoints 3" for item in found if item.flag == flag)
+
+
 def test_every_code_is_kebab_case_and_tested_here() -> None:
     modules = (lint_context, lint_engine, lint_memory, lint_placement)
     source = "".join(inspect.getsource(module) for module in modules)
