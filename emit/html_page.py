@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from emit import argv, html_memory, shell, wording
+from emit import argv, html_memory, refusal, shell, wording
 from emit.flag_spell import Spelled, flag_of
 from emit.html_words import code, items, table, text
 from planner.plans.compare import fate
@@ -53,6 +53,8 @@ def _body(plan: Plan) -> Iterator[str]:
     elif plan.refusal.nearest is not None:
         near = plan.refusal.nearest
         yield f"<h2>What would fit</h2>\n{_command(plan, near)}\n<p>{text(wording.speed(near))}</p>"
+        if minds := refusal.minded(plan, near):
+            yield items(minds)
     yield f"<h2>Memory</h2>\n{html_memory.memory(plan)}"
     if plan.lint:
         findings = ((item.flag, f"{item.message} [{item.code}]", item.fix or "") for item in plan.lint)

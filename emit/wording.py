@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from planner.facts.observed import Verified
     from planner.facts.reading import Reading
     from planner.plans.decision import Decision, Evidence, Scalar
+    from planner.plans.memory import Memory
     from planner.plans.plan import Candidate, Plan, Shortfall
     from planner.plans.speed import Band
 
@@ -152,21 +153,39 @@ def headline(plan: Plan) -> str:
     if plan.refusal is not None:
         reason = clean(plan.refusal.reason).rstrip(".")
         opening = _OPENING[verdict] if plan.refusal.shortfalls else "Does not start"
-        lacks = f"; {_lacks(plan.refusal.shortfalls)}" if plan.refusal.shortfalls else ""
+        lacks = f"; {_lacks(plan.refusal.shortfalls, plan.chosen.memory)}" if plan.refusal.shortfalls else ""
         return f"{opening}: {name}. {reason[:1].upper()}{reason[1:]}{lacks}."
     chosen = plan.chosen
     where = " + ".join(map(clean, chosen.settings.devices)) or "the CPU"
     context = f"{units.count(chosen.settings.n_ctx)} tokens of context"
     if chosen.shortfalls:
-        return f"Does not fit: {name} on {where} with {context}; {_lacks(chosen.shortfalls)}."
+        return f"Does not fit: {name} on {where} with {context}; {_lacks(chosen.shortfalls, chosen.memory)}."
     text = f"{_OPENING[verdict]}: {name} on {where} with {context}; {speed(chosen)}; {free(chosen)}."
     guesses = assumed(plan.machine, chosen)
     return f"{text} The speed rests on assumed rates: {guesses}." if guesses else text
 
 
-def _lacks(items: tuple[Shortfall, ...]) -> str:
-    return ", ".join(
-        f"{'RAM' if item.device == 'host' else clean(item.device)} lacks "
-        f"{units.mib(item.needed_bytes - item.available_bytes)}"
-        for item in items
+def _lacks(items: tuple[Shortfall, ...], memory: Memory) -> str:
+    return ", ".join(f"{'RAM' if item.device == 'host' else clean(item.device)} {lack(item, memory)}" for item in items)
+
+
+def lack(item: Shortfall, memory: Memory) -> str:
+    """``"lacks 6,390 MiB, 1,024 MiB of headroom included"``, or ``"lacks 512 MiB of its headroom"``."""
+    short = item.needed_bytes - item.available_bytes
+    kept = min(_kept(item, memory), short)
+    if kept <= 0:
+        return f"lacks {units.mib(short)}"
+    return f"lacks {units.mib(short)}" + (
+        " of its headroom" if kept == short else f", {units.mib(kept)} of headroom included"
     )
+
+
+def _kept(item: Shortfall, memory: Memory) -> int:
+    """What is to stay free where an item lacks memory; 0 where the limit is another one (page-locked memory)."""
+    device = next((device for device in memory.devices if device.id == item.device), None)
+    if device is not None:
+        return device.total_bytes - device.used_before_bytes - item.available_bytes
+    host = memory.host
+    if host.available_bytes is None or item.needed_bytes != host.unevictable_bytes:
+        return 0
+    return host.available_bytes - item.available_bytes
