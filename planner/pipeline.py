@@ -169,6 +169,7 @@ def manuals(topic: str) -> tuple[tuple[RuleDoc, ...], Flag | None, Meaning | Non
     """
     from emit.caution_table import meaning_of
     from emit.flag_page import flag_named
+    from emit.topic import no_topic
     from planner.limits import setting_named
     from policies import RULES
 
@@ -178,21 +179,8 @@ def manuals(topic: str) -> tuple[tuple[RuleDoc, ...], Flag | None, Meaning | Non
     flag = None if found else flag_named(topic) or flag_named(setting)
     caution = meaning_of(topic)
     if not found and flag is None and caution is None:
-        raise _no_topic(topic, docs)
+        raise no_topic(topic, (doc.id for doc in docs))
     return found, flag, caution
-
-
-def _no_topic(topic: str, docs: tuple[RuleDoc, ...]) -> OptionError:
-    """A topic of which there is no manual, with those that are called like it."""
-    import difflib
-
-    from emit.caution_table import CAUTIONS
-    from emit.flag_page import flag_names
-
-    known = [*(doc.id for doc in docs), *(item.code for item in CAUTIONS), *flag_names()]
-    near = difflib.get_close_matches(topic, known, 3)
-    advice = f"did you mean {' or '.join(near)}?" if near else "moeplan explain lists the rules"
-    return OptionError(topic, expected="a rule, a flag or the code of a caution", found="none of them", advice=advice)
 
 
 def saved_plan(path: str) -> SavedPlan:

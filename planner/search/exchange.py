@@ -12,7 +12,7 @@ from planner.search.neighbours import sizes, under, with_ubatch
 def exchange(searched: Search, chosen: Candidate) -> tuple[Exchange, ...]:
     """Twice and half the context (with this ubatch or half of it), and the neighbouring ubatches; no idle step."""
     found = (
-        Exchange(change, "does not fit" if candidate is None else _difference(candidate, chosen))
+        Exchange(change, "does not fit" if candidate is None else difference(candidate, chosen))
         for change, candidate in _steps(searched, chosen)
     )
     return tuple(item for item in found if item.effect)
@@ -33,7 +33,7 @@ def _steps(searched: Search, chosen: Candidate) -> Iterator[tuple[str, Candidate
             yield f"n_ubatch {n_ubatch:,}", with_ubatch(searched, chosen, n_ubatch)
 
 
-def _difference(other: Candidate, chosen: Candidate) -> str:
+def difference(other: Candidate, chosen: Candidate) -> str:
     """``"3 expert layers more in RAM, prefill -4%, decode -11%"``; empty where nothing changes."""
     words = []
     moved = other.settings.n_cpu_moe - chosen.settings.n_cpu_moe

@@ -110,11 +110,27 @@ def test_headline_without_gpu_speaks_of_ram() -> None:
 def test_headline_of_what_does_not_fit() -> None:
     assert (
         wording.headline(refused_plan())
-        == "Does not fit: Hand made. No placement keeps the headroom; CUDA0 lacks 2,048 MiB."
+        == "Does not fit: Hand made. No placement keeps the headroom; CUDA0 lacks 2,048 MiB of its headroom."
     )
     plan = make_plan()
     short = make_candidate(plan.chosen.settings, plan.machine, shortfalls=(Shortfall("CUDA0", 3 * GIB, GIB),))
-    assert wording.headline(replace(plan, chosen=short)).endswith("CUDA0 lacks 2,048 MiB.")
+    assert wording.headline(replace(plan, chosen=short)).endswith("CUDA0 lacks 2,048 MiB of its headroom.")
+
+
+def test_a_shortage_is_one_number_and_says_what_of_it_is_headroom() -> None:
+    memory = make_plan().chosen.memory
+    device, host = memory.devices[0], replace(memory.host, available_bytes=8 * GIB)
+    small = replace(device, total_bytes=device.used_before_bytes + device.predicted_bytes - GIB)
+    memory = replace(memory, devices=(small,), host=host)
+    room = small.total_bytes - small.used_before_bytes
+    lacking = Shortfall("CUDA0", small.predicted_bytes, room - 512 * MIB)
+    assert wording.lack(lacking, memory) == "lacks 1,536 MiB, 512 MiB of headroom included"
+    assert wording.lack(replace(lacking, available_bytes=room), memory) == "lacks 1,024 MiB"
+    ram = Shortfall("host", host.unevictable_bytes, host.unevictable_bytes - GIB)
+    kept = 8 * GIB - ram.available_bytes
+    assert kept > GIB and wording.lack(ram, memory) == "lacks 1,024 MiB of its headroom"
+    pinned = Shortfall("host", 5 * GIB, 4 * GIB)
+    assert wording.lack(pinned, memory) == "lacks 1,024 MiB"
 
 
 def sharing(available: int, *gpus: str) -> Candidate:
