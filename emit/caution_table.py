@@ -28,6 +28,12 @@ CAUTIONS: Final = (
         "moeplan probe MODEL --refresh when the machine is quiet.",
     ),
     Meaning(
+        "layer-unmeasured",
+        "A layer of the model could not be timed, for the reason in the message: speed is estimated from rates of the "
+        "machine instead.",
+        "moeplan probe MODEL --refresh tries again, once the reason is gone.",
+    ),
+    Meaning(
         "pages",
         "The weights that no GPU holds are more than the RAM beside them: part of the experts is read from disk while "
         "the model answers, which is slow and as fast as the disk.",
