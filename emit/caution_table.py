@@ -46,8 +46,7 @@ CAUTIONS: Final = (
     ),
     Meaning(
         "attention-assumed",
-        "The cache rules of this architecture are not known: its cache is counted as plain attention, which is "
-        "usually more than it takes.",
+        "The cache rules of this architecture are not known: its cache is counted as plain attention.",
         "--auto asks the engine itself; moeplan run watches the memory.",
     ),
     Meaning(
