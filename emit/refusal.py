@@ -16,8 +16,8 @@ from planner import units
 from planner.plans.plan import Candidate, Plan, Refusal, Shortfall, Verdict
 
 _GIVEN_UP: Final = (
-    "n_ctx", "n_parallel", "kv_unified", "n_cpu_moe", "n_gpu_layers", "n_ubatch", "type_k", "type_v", "swa_full",
-    "kv_offload", "no_host", "load_mode", "cache_ram_mib",
+    "n_ctx", "n_parallel", "kv_unified", "override_tensor", "n_cpu_moe", "n_gpu_layers", "n_ubatch", "type_k", "type_v", "swa_full",
+    "kv_offload", "no_host", "load_mode", "cache_ram_mib", "ctx_checkpoints",
 )  # fmt: skip
 """Settings that a nearest plan may change, in the order they are named."""
 _EXACT: Final = ("f32", "f16", "bf16")
@@ -98,4 +98,6 @@ def _change(setting: str, before: object, after: object) -> str:
     flag = flag_of(setting) or setting
     if isinstance(after, bool):
         return flag if after != negates(flag) else f"no {flag}"
+    if isinstance(after, tuple):
+        return f"{'another' if before else 'an'} {flag}" if after else f"no {flag}"
     return f"{flag} {after} instead of {before}"

@@ -29,6 +29,7 @@ def test_it_speaks_in_flags() -> None:
     said = title(with_nearest(n_cpu_moe=20, kv_unified=True, kv_offload=False))
     assert "-c 2048 instead of 4096" in said and "--n-cpu-moe 20 instead of 2" in said
     assert ", -kvu" in said and ", -nkvo" in said and "n_cpu_moe" not in said
+    assert ", an -ot, " in title(with_nearest(override_tensor=(("x", "CPU"),), n_cpu_moe=1))
     back = with_nearest()
     chosen = replace(back.chosen, settings=replace(back.chosen.settings, kv_offload=False, kv_unified=True))
     assert ", no -kvu, no -nkvo" in title(replace(back, chosen=chosen))
