@@ -16,8 +16,8 @@ from planner import units
 from planner.plans.plan import Candidate, Plan, Refusal, Shortfall, Verdict
 
 _GIVEN_UP: Final = (
-    "n_ctx", "n_parallel", "kv_unified", "override_tensor", "n_cpu_moe", "n_gpu_layers", "n_ubatch", "type_k", "type_v", "swa_full",
-    "kv_offload", "no_host", "load_mode", "cache_ram_mib", "ctx_checkpoints",
+    "n_ctx", "n_parallel", "kv_unified", "override_tensor", "n_cpu_moe", "n_gpu_layers", "n_ubatch", "type_k", "type_v",
+    "swa_full", "kv_offload", "no_host", "load_mode", "cache_ram_mib", "ctx_checkpoints",
 )  # fmt: skip
 """Settings that a nearest plan may change, in the order they are named."""
 _EXACT: Final = ("f32", "f16", "bf16")
