@@ -1,4 +1,4 @@
-"""Pages that follow from the code: the help in README.md, docs/rules and docs/schema.
+"""Pages that follow from the code: the help in README.md, docs/rules, docs/cautions.md and docs/schema.
 
 python docs/generate.py                     rewrite them
 python docs/generate.py --check             say which are stale; exit 1 if any is
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from emit import caution_table
 from emit.json_v1 import schema_text, schemas
 from emit.rule_page import markdown
 from policies import RULES
@@ -32,6 +33,7 @@ def pages(example: Path | None) -> Iterator[tuple[Path, str]]:
     for rule in RULES:
         yield ROOT / "docs" / "rules" / f"{rule.doc.id}.md", markdown(rule.doc)
     yield ROOT / "docs" / "rules" / "README.md", rule_index()
+    yield ROOT / "docs" / "cautions.md", caution_table.markdown()
     for name, schema in {**schemas(), MACHINE_SCHEMA: json_schema()}.items():
         yield ROOT / "docs" / "schema" / f"{name.replace('/', '-')}.json", schema_text(schema)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from emit import target, wording
+from emit import flag_spell, target, wording
 from emit.dialect import caution, dialect_of
-from emit.flag_spell import Spelled, spelled
+from emit.flag_spell import Spelled
 from planner.facts.workload import Target
 from planner.plans.plan import Candidate, Caution, Plan
 from planner.plans.settings import Tool
@@ -33,7 +33,7 @@ def flags(plan: Plan, candidate: Candidate | None = None, *, build: int | None =
     if plan.workload.target is not Target.LLAMA_CPP:
         return target.spelled(plan, chosen)
     build, own = build or plan.workload.target_build, plan.lint is not None
-    found = spelled(chosen.settings, plan.model, plan.machine, build=build, lenient=own)
+    found = flag_spell.spelled(chosen.settings, plan.model, plan.machine, build=build, lenient=own)
     return found if plan.port is None else tuple(_at(item, plan.port) for item in found)
 
 
@@ -52,7 +52,15 @@ def cautions(plan: Plan) -> tuple[Caution, ...]:
     other = target.caution(plan.workload.target)
     engine = other or caution(dialect_of(plan.machine, plan.workload.target_build))
     known = {item.code for item in plan.cautions}
-    return plan.cautions + ((engine,) if engine and engine.code not in known else ())
+    return plan.cautions + tuple(item for item in (engine, _left_out(plan)) if item and item.code not in known)
+
+
+def _left_out(plan: Plan) -> Caution | None:
+    """Flags that the build lacks and that are left out for that; None where it has all, and of a user's own flags."""
+    if plan.workload.target is not Target.LLAMA_CPP or plan.lint is not None:
+        return None
+    said = flag_spell.absent(plan.chosen.settings, dialect_of(plan.machine, plan.workload.target_build))
+    return Caution("flags-left-out", " ".join(said)) if said else None
 
 
 def remarks(plan: Plan) -> tuple[str, ...]:

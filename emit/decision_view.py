@@ -8,6 +8,7 @@ from rich.text import Text
 
 from emit import wording
 from emit.flag_spell import flag_of
+from planner.plans.compare import fate
 from planner.plans.decision import Decision
 
 
@@ -33,7 +34,6 @@ def decision(item: Decision) -> RenderableType:
         shown = Text(wording.evidence(evidence)).append(f" ({evidence.source.value})", style="dim")
         table.add_row(Text("because"), Text(wording.clean(evidence.fact)), shown)
     for other in item.alternatives:
-        fate = other.outcome.value.replace("_", " ")
-        detail = f"{fate}: {wording.clean(other.detail)}" if other.detail else fate
+        detail = f"{fate(other)}: {wording.clean(other.detail)}" if other.detail else fate(other)
         table.add_row(Text("not"), Text(wording.scalar(other.value)), Text(detail))
     return Group(title, Text(wording.clean(item.headline)), table)

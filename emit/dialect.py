@@ -33,19 +33,23 @@ class Dialect(NamedTuple):
         return bool(self.flags & _EVERY_HELP_LISTS)
 
     def has(self, flag: Flag, tool: Tool) -> bool:
-        """Does this llama.cpp know the flag in this tool?
+        """Does this llama.cpp know the flag in this tool?"""
+        return bool(self.names(flag, tool))
+
+    def names(self, flag: Flag, tool: Tool) -> tuple[str, ...]:
+        """Its names for a flag in this tool, the one to print first; empty if it does not know the flag.
 
         The list is llama-server's, so llama-bench goes by the build number alone.
         """
         names = spellings(flag, tool)
-        if not names:
-            return False
-        if tool is not Tool.BENCH:
+        if names and tool is not Tool.BENCH:
             if self.flags.intersection((*names, *flag.negative)):
-                return True
+                return tuple(name for name in names if name in self.flags) or names
             if self.lists_all and tool is Tool.SERVER:
-                return False
-        return (flag.since is None or self.build >= flag.since) and (flag.until is None or self.build < flag.until)
+                return ()
+        if (flag.since or 0) > self.build or (flag.until is not None and self.build >= flag.until):
+            return ()
+        return flag.formerly[:1] if flag.formerly and self.build < flag.formerly[1] else names
 
 
 def dialect_of(machine: Machine, target_build: int | None = None) -> Dialect:

@@ -21,6 +21,11 @@ def flag_named(topic: str) -> Flag | None:
     return next((row for row in _ROWS if topic == row.setting or _is(row, normal(topic))), None)
 
 
+def flag_names() -> tuple[str, ...]:
+    """Every long spelling that ``explain`` takes."""
+    return tuple(name for row in _ROWS for name in (*row.names, *row.negative) if name.startswith("--"))
+
+
 def flag_view(flag: Flag, argv: tuple[str, ...] | None = None) -> RenderableType:
     """The page. Args: argv: a plan's command, to show what it says there."""
     names = flag.names or flag.bench

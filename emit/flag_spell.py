@@ -8,7 +8,7 @@ from typing import Final
 
 from emit.dialect import Dialect, dialect_of
 from emit.flag_table import FA_VALUE_SINCE, FLAGS, READ_ONLY, Flag, Kind, spellings
-from planner.errors import EngineError
+from planner.errors import EngineError, TargetError
 from planner.facts.machine import Backend, Gpu, Machine
 from planner.facts.model import Model
 from planner.facts.workload import Workload
@@ -56,7 +56,7 @@ def spell(
         workload: sizes of llama-bench's tests (default: those of ``Workload()``).
 
     Raises:
-        EngineError: this llama.cpp cannot do what a setting asks; names flag, build and cost.
+        TargetError: this llama.cpp cannot do what a setting asks; names flag, build and cost.
     """
     return tuple(
         token
@@ -195,14 +195,23 @@ def _tokens(
         if value:
             yield (spellings(override, tool)[0], f"{first_blocks(int(str(value)))}=CPU")
     elif dialect.has(flag, tool):
-        yield spelling(flag, value, tool)
+        yield spelling(flag, value, tool, dialect.names(flag, tool))
     elif value not in flag.neutral and flag.loss and not (flag.server_only and tool is not Tool.SERVER):
         raise unsupported(flag, dialect, tool)
 
 
-def spelling(flag: Flag, value: object, tool: Tool) -> tuple[str, ...]:
-    """A flag with its value, as the table has it."""
-    names = spellings(flag, tool)
+def absent(settings: Settings, dialect: Dialect) -> tuple[str, ...]:
+    """What this llama-server does without flags that it lacks and that are left out, a sentence each."""
+    return tuple(
+        f"b{dialect.build} has no {row.names[0]}: {row.absent}."
+        for row in FLAGS
+        if row.absent and getattr(settings, row.setting) not in row.neutral and not dialect.has(row, Tool.SERVER)
+    )
+
+
+def spelling(flag: Flag, value: object, tool: Tool, names: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """A flag with its value. Args: names: those of a build; default: as the table has them."""
+    names = names or spellings(flag, tool)
     if flag.kind is not Kind.SWITCH:
         return (names[0], _text(flag, value, tool))
     if tool is Tool.BENCH:
@@ -252,7 +261,7 @@ def old_load_mode(mode: LoadMode, tool: Tool) -> Iterator[tuple[str, ...]]:
     """Before ``--load-mode`` (b10114): mapping is the default, locking and direct I/O are switches."""
     if tool is Tool.BENCH:
         if mode in (LoadMode.MLOCK, LoadMode.MMAP_MLOCK):
-            raise EngineError("--load-mode", expected="none, mmap or dio in an old llama-bench", found=str(mode))
+            raise TargetError("--load-mode", expected="none, mmap or dio in an old llama-bench", found=str(mode))
         yield ("-dio", "1") if mode is LoadMode.DIO else ("-mmp", str(int(mode is LoadMode.MMAP)))
         return
     if mode is LoadMode.DIO:
@@ -266,7 +275,7 @@ def old_load_mode(mode: LoadMode, tool: Tool) -> Iterator[tuple[str, ...]]:
 def _old_flash_attn(value: FlashAttn, dialect: Dialect) -> Iterator[tuple[str, ...]]:
     """Before b6325 ``-fa`` was a switch, off by default."""
     if value is FlashAttn.AUTO:
-        raise EngineError(
+        raise TargetError(
             "--flash-attn auto",
             expected=f"a llama.cpp from b{FA_VALUE_SINCE} on",
             found=f"b{dialect.build}",
@@ -276,11 +285,11 @@ def _old_flash_attn(value: FlashAttn, dialect: Dialect) -> Iterator[tuple[str, .
         yield ("-fa",)
 
 
-def unsupported(flag: Flag, dialect: Dialect, tool: Tool) -> EngineError:
+def unsupported(flag: Flag, dialect: Dialect, tool: Tool) -> TargetError:
     """This llama.cpp lacks a flag: which build has it, and what goes without it."""
     where = f"{tool.value} b{dialect.build}"
     named = spellings(flag, tool)
     since = f" from b{flag.since} on" if flag.since and dialect.build < flag.since else ""
     expected = f"a llama.cpp that lists it{since}" if named else "another tool"
     found = f"{where}, which does not have it"
-    return EngineError(flag.names[0], expected=expected, found=found, advice=f"without it: {flag.loss}")
+    return TargetError(flag.names[0], expected=expected, found=found, advice=f"without it: {flag.loss}")

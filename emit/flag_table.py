@@ -23,6 +23,14 @@ AUTO_SLOTS_SINCE: Final = 7079
 OVERRIDE_SINCE: Final = 5064
 """First build seen with ``-ot`` (ggml-org/llama.cpp#12798); it came with #11397 a few days before."""
 
+CHECKPOINTS_SINCE: Final = 6325
+"""First build taken to have ``--swa-checkpoints``: ggml-org/llama.cpp#15293 is of August 2025, this build of its end.
+What is older may have it and goes without."""
+
+CTX_CHECKPOINTS_SINCE: Final = 6730
+"""First build taken to say ``--ctx-checkpoints`` (ggml-org/llama.cpp#16382, opened on 2025-10-02): that of ``-cram``
+(#16391), opened the same day. All later ones take the old name, too."""
+
 _COMMON: Final = (Tool.SERVER, Tool.COMPLETION, Tool.FIT_PARAMS)
 _ALL: Final = (*_COMMON, Tool.BENCH)
 _SERVER: Final = (Tool.SERVER,)
@@ -51,12 +59,14 @@ class Flag(NamedTuple):
         names: spellings; the first is printed.
         negative: spellings for False (switches only).
         since, until: first build that has it, first build that no longer has it.
+        formerly: its one name before a build, and that build.
         env: environment variable of llama-server, empty if it has none.
         bench: llama-bench's spellings; empty where it has none.
         bench_negative: llama-bench's flag states the opposite (``-nopo 1``).
         always: printed even at its default, because defaults differ by build or by tool.
         neutral: values that a build without the flag gives anyway.
         loss: what a build without it cannot do; empty if nothing depends on it.
+        absent: what a build without it does; then the flag is left out, and a caution says so.
         server_only: the setting means nothing to the other tools, so they may lack the flag.
         reason: why it is there, where no rule speaks for it.
         choices: allowed words of a CHOICE.
@@ -68,6 +78,7 @@ class Flag(NamedTuple):
     negative: tuple[str, ...] = ()
     since: int | None = None
     until: int | None = None
+    formerly: tuple[str, int] | None = None
     env: str = ""
     tools: tuple[Tool, ...] = _ALL
     bench: tuple[str, ...] = ()
@@ -75,6 +86,7 @@ class Flag(NamedTuple):
     always: bool = False
     neutral: tuple[object, ...] = ()
     loss: str = ""
+    absent: str = ""
     server_only: bool = False
     reason: str = ""
     choices: tuple[str, ...] = ()
@@ -151,8 +163,9 @@ FLAGS: Final[tuple[Flag, ...]] = (
          loss="no speculative decoding of this type", reason="speculative decoding"),
     Flag("cache_ram_mib", ("-cram", "--cache-ram"), Kind.INT, since=6730, env="LLAMA_ARG_CACHE_RAM", tools=_SERVER,
          always=True, neutral=(0, 8192), server_only=True, reason="prompt cache of llama-server in host RAM, MiB"),
-    Flag("ctx_checkpoints", ("-ctxcp", "--ctx-checkpoints", "--swa-checkpoints"), Kind.INT,
-         env="LLAMA_ARG_CTX_CHECKPOINTS", tools=_SERVER, neutral=(32,), loss="checkpoints keep the build's default",
+    Flag("ctx_checkpoints", ("--ctx-checkpoints", "-ctxcp", "--swa-checkpoints"), Kind.INT, since=CHECKPOINTS_SINCE,
+         formerly=("--swa-checkpoints", CTX_CHECKPOINTS_SINCE), env="LLAMA_ARG_CTX_CHECKPOINTS", tools=_SERVER,
+         neutral=(0, 32), absent="it keeps no checkpoints, so a changed prompt is computed again from its start",
          server_only=True, reason="state checkpoints per slot, in host RAM"),
     Flag("host", ("--host",), Kind.TEXT, env="LLAMA_ARG_HOST", tools=_SERVER, always=True,
          reason="only this computer may connect"),

@@ -10,13 +10,13 @@ from planner import units
 from planner.plans.memory import DeviceMemory, HostMemory, Memory, total
 from planner.plans.plan import Plan
 
-_KINDS: Final = ("used before", "model", "context", "compute", "expert cache", "overhead", "free")
+_KINDS: Final = ("used before", "model", "context", "compute", "expert cache", "prompt cache", "overhead", "free")
 STYLE: Final = """\
 .bar { display: flex; height: 1.4rem; border: 1px solid #8888; margin-bottom: .8rem; }
 .bar span { display: block; height: 100%; } .key span { padding: 0 .5rem; margin-right: .4rem; }
 .k0 { background: #777; } .k1 { background: #36c; } .k2 { background: #c63; } .k3 { background: #693; }
-.k4 { background: #939; } .k5 { background: #a83; } .k6 { background: transparent; }
-.key .k6 { border: 1px solid #8888; } .key .k0, .key .k1, .key .k2, .key .k3, .key .k4, .key .k5 { color: #fff; }
+.k4 { background: #939; } .k5 { background: #288; } .k6 { background: #a83; } .k7 { background: transparent; }
+.key span { color: #fff; } .key .k7 { border: 1px solid #8888; color: inherit; }
 """
 
 
@@ -42,12 +42,14 @@ def _bars(found: Memory) -> Iterator[str]:
 
 
 def _device(device: DeviceMemory) -> tuple[int, ...]:
-    terms = (device.model, device.context, device.compute, device.cache, device.overhead)
+    terms = (device.model, device.context, device.compute, device.cache, (), device.overhead)
     return (device.used_before_bytes, *map(total, terms))
 
 
 def _host(host: HostMemory) -> tuple[int, ...]:
-    return (host.shared_bytes, total(host.model), total(host.context), total(host.compute), 0, total(host.overhead))
+    parts = map(total, (host.model, host.context, host.compute))
+    prompts = host.prompt_cache_bytes
+    return (host.shared_bytes, *parts, 0, prompts, total(host.overhead) - prompts)
 
 
 def _bar(name: str, limit: int, used: tuple[int, ...]) -> str:

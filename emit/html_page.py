@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from emit import argv, html_memory, shell, wording
+from emit import argv, html_memory, refusal, shell, wording
 from emit.flag_spell import Spelled, flag_of
 from emit.html_words import code, items, table, text
+from planner.plans.compare import fate
 from planner.plans.decision import Decision
 from planner.plans.plan import Candidate, Plan
 
@@ -52,6 +53,8 @@ def _body(plan: Plan) -> Iterator[str]:
     elif plan.refusal.nearest is not None:
         near = plan.refusal.nearest
         yield f"<h2>What would fit</h2>\n{_command(plan, near)}\n<p>{text(wording.speed(near))}</p>"
+        if minds := refusal.minded(plan, near):
+            yield items(minds)
     yield f"<h2>Memory</h2>\n{html_memory.memory(plan)}"
     if plan.lint:
         findings = ((item.flag, f"{item.message} [{item.code}]", item.fix or "") for item in plan.lint)
@@ -86,6 +89,6 @@ def _decision(item: Decision) -> str:
     because = ((e.fact, wording.evidence(e), e.source.value) for e in item.because)
     parts.append(table(("because", "is", "source"), because))
     if item.alternatives:
-        others = ((wording.scalar(o.value), o.outcome.value.replace("_", " "), o.detail) for o in item.alternatives)
+        others = ((wording.scalar(o.value), fate(o), o.detail) for o in item.alternatives)
         parts.append(table(("instead of", "would", "how"), others))
     return "\n".join((*parts, "</details>"))

@@ -10,7 +10,7 @@ from planner.facts.machine import Gpu, Machine
 from planner.facts.model import Model, Role
 from planner.plans.memory import Memory
 from planner.plans.plan import Lint, Plan
-from planner.plans.settings import Settings
+from planner.plans.settings import Settings, Tool
 
 QUANTISED_KV = frozenset({"q8_0", "q5_1", "q5_0", "q4_1", "q4_0", "iq4_nl"})
 
@@ -50,6 +50,14 @@ class Case:
         s = self.settings
         overridden = any(buffer == "CPU" for _, buffer in s.override_tensor)
         return self.model.is_moe and bool(s.n_cpu_moe or overridden or s.n_gpu_layers <= self.model.n_layer)
+
+    @property
+    def nearest(self) -> Settings | None:
+        """What the same answer names as the nearest plan that fits; None where there is none, or for other tools."""
+        refusal = self.plan.refusal
+        if refusal is None or refusal.nearest is None or self.parsed.tool is not Tool.SERVER:
+            return None
+        return refusal.nearest.settings
 
     def typed(self, setting: str, default: str) -> str:
         """The flag as the user wrote it, or how it is usually written."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
+from emit.dialect import Dialect
 from emit.flag_table import FA_VALUE_SINCE, FLAGS, READ_ONLY, Flag, spellings
 from emit.flag_words import OTHER_ARITY, REMOVED, UNCOUNTED
 from emit.lint_case import Case, Check
@@ -53,13 +54,21 @@ def removed_flag(case: Case) -> Iterator[Lint]:
 def too_new_flag(case: Case) -> Iterator[Lint]:
     """A flag that this build does not have yet."""
     dialect, tool = case.parsed.dialect, case.parsed.tool
-    for name, _ in case.parsed.given:
+    for name, value in case.parsed.given:
         row = _row(name, tool)
-        if row is None or name in REMOVED or dialect.has(row, tool):
+        if row is None or name in REMOVED or name in (*dialect.names(row, tool), *_said_no(row, dialect, tool)):
             continue
-        since = f"; it came with b{row.since}" if row.since and dialect.build < row.since else ""
         fix = "--no-mmap" if row.setting == "load_mode" and case.settings.load_mode.value == "none" else ""
+        came = row.since
+        if row.formerly and name != row.formerly[0]:
+            came = row.formerly[1]
+            fix = " ".join((*dialect.names(row, tool)[:1], value)) if dialect.has(row, tool) else fix
+        since = f"; it came with b{came}" if came and dialect.build < came else ""
         yield Lint("unsupported-flag", name, f"b{dialect.build} does not have {name}{since}: it stops there", fix)
+
+
+def _said_no(row: Flag, dialect: Dialect, tool: Tool) -> tuple[str, ...]:
+    return row.negative if dialect.has(row, tool) else ()
 
 
 def bare_flash_attention(case: Case) -> Iterator[Lint]:

@@ -9,7 +9,7 @@ from typing import Final
 from emit.flag_parse import rewritten
 from emit.flag_spell import spelled
 from emit.lint_case import Case
-from planner.plans.settings import Settings, Tool
+from planner.plans.settings import Settings
 
 _NO_MEMORY: Final = ("threads", "threads_batch")
 """Settings on which no byte depends: they stay the user's."""
@@ -21,11 +21,10 @@ def nearest(case: Case) -> str | None:
     The nearest plan is one of llama-server. Where the flags that stay would not give its settings (an ``-ot`` that
     has to go, a flag that this build lacks), nothing short of the whole plan is known to fit.
     """
-    refusal = case.plan.refusal
-    if refusal is None or refusal.nearest is None or case.parsed.tool is not Tool.SERVER:
+    if case.nearest is None:
         return None
     own = {name: getattr(case.settings, name) for name in _NO_MEMORY}
-    wanted = replace(refusal.nearest.settings, **own)
+    wanted = replace(case.nearest, **own)
     tokens = _tokens(case, wanted)
     if not tokens or rewritten(case.parsed, tokens, case.model, case.machine) != wanted:
         return None

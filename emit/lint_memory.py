@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from emit import lint_fix
+from emit import lint_fix, wording
 from emit.lint_case import Case, Check
 from planner import units
 from planner.facts.machine import Backend, DriverModel, Os
+from planner.plans.memory import DeviceMemory
 from planner.plans.plan import Lint
 from planner.plans.settings import LoadMode, Tool
 
@@ -24,13 +25,20 @@ def headroom(case: Case) -> Iterator[Lint]:
         if left >= reserve:
             continue
         if left < 0:
-            code, message = "out-of-memory", f"{device.id} would be {units.mib(-left)} short: {_short(case, device.id)}"
+            code, message = "out-of-memory", f"{_lacking(case, device)}: {_short(case, device.id)}"
         else:
             code = "no-headroom"
             message = (
                 f"{device.id} keeps {units.mib(left)} free, under {units.mib(reserve)}: it may slow down or die later"
             )
         yield Lint(code, case.typed("n_cpu_moe", "-ngl"), message, lint_fix.nearest(case))
+
+
+def _lacking(case: Case, device: DeviceMemory) -> str:
+    """The shortage in the words of the verdict, where that names the device."""
+    short = next((item for item in case.plan.chosen.shortfalls if item.device == device.id), None)
+    said = wording.lack(short, case.memory) if short else f"lacks {units.mib(-device.room_bytes)}"
+    return f"{device.id} {said}"
 
 
 def _short(case: Case, device: str) -> str:
@@ -55,6 +63,9 @@ def prompt_cache(case: Case) -> Iterator[Lint]:
     left = host.headroom_bytes
     if left is not None and left < 0:
         room = max((left // units.MIB + s.cache_ram_mib) // 256 * 256, 0)
+        room = case.nearest.cache_ram_mib if case.nearest else room
+        if room >= s.cache_ram_mib:
+            return
         message = (
             f"a prompt cache of {s.cache_ram_mib:,} MiB does not fit beside the rest: RAM is {units.mib(-left)} short"
         )
@@ -78,11 +89,11 @@ def checkpoints(case: Case) -> Iterator[Lint]:
     """Each checkpoint of a hybrid or sliding-window model holds the whole state (unslothai/unsloth#11073)."""
     s, host = case.settings, case.memory.host
     held = sum(term.n_bytes for term in host.overhead if "checkpoint" in term.name)
-    if case.parsed.tool is Tool.SERVER and held > RESERVE_BYTES and s.ctx_checkpoints > 4:
+    fewer = case.nearest.ctx_checkpoints if case.nearest else 4
+    if case.parsed.tool is Tool.SERVER and held > RESERVE_BYTES and s.ctx_checkpoints > fewer:
         message = f"{s.ctx_checkpoints} checkpoints per slot may take {units.size(held)} of RAM"
-        yield Lint(
-            "checkpoints-hold-state", case.typed("ctx_checkpoints", "--ctx-checkpoints"), message, "--ctx-checkpoints 4"
-        )
+        flag = case.typed("ctx_checkpoints", "--ctx-checkpoints")
+        yield Lint("checkpoints-hold-state", flag, message, f"--ctx-checkpoints {fewer}")
 
 
 CHECKS: tuple[Check, ...] = (headroom, prompt_cache, unevictable, checkpoints)

@@ -150,11 +150,12 @@ def small_ubatch(case: Case) -> Iterator[Lint]:
 def threads_over_cores(case: Case) -> Iterator[Lint]:
     """``-t 48`` on 32 cores cost 69 % (public report); logical cores do not multiply faster."""
     cores = case.machine.cpu.physical_cores
+    best = case.machine.cpu.performance_cores or cores
     for setting, flag in (("threads", "-t"), ("threads_batch", "-tb")):
         asked = case.settings.threads if setting == "threads" else case.settings.threads_batch
         if cores and asked and asked > cores:
             message = f"{asked} threads on {cores} physical cores: more than one per core slows every multiply down"
-            yield Lint("threads-over-cores", case.typed(setting, flag), message, f"{flag} {cores}")
+            yield Lint("threads-over-cores", case.typed(setting, flag), message, f"{flag} {best}")
 
 
 def moe_cache_thrashes(case: Case) -> Iterator[Lint]:

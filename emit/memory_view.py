@@ -48,12 +48,14 @@ ROWS = (
     "context",
     "compute",
     "expert cache",
+    "prompt cache",
     "overhead",
     "predicted",
     "taken by devices",
     "stays free",
     "of it pinned",
     "of it mapped",
+    "of it repacked",
 )
 
 
@@ -91,12 +93,14 @@ def _host(host: HostMemory) -> tuple[str, dict[str, str]]:
         "model": _mib(total(host.model)),
         "context": _mib(total(host.context)),
         "compute": _mib(total(host.compute)),
-        "overhead": _mib(total(host.overhead)),
+        "prompt cache": _mib(host.prompt_cache_bytes) if host.prompt_cache_bytes else "",
+        "overhead": _mib(total(host.overhead) - host.prompt_cache_bytes),
         "predicted": _mib(host.predicted_bytes),
         "taken by devices": _mib(host.shared_bytes) if host.shared_bytes else "",
         "stays free": _mib(host.headroom_bytes or 0) if known else "unknown",
         "of it pinned": _mib(host.pinned_bytes),
         "of it mapped": _mib(host.mapped_bytes),
+        "of it repacked": _mib(host.repacked_bytes) if host.repacked_bytes else "",
     }
 
 

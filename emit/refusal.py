@@ -5,20 +5,23 @@ from __future__ import annotations
 from typing import Final
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from emit import argv, memory_view, shell, wording
 from emit.decision_view import decisions
+from emit.flag_spell import flag_of, negates
+from emit.sections import bullets, cautions, section
 from planner import units
-from planner.plans.plan import Candidate, Plan, Refusal, Shortfall
+from planner.plans.plan import Candidate, Plan, Refusal, Shortfall, Verdict
 
 _GIVEN_UP: Final = (
-    "n_ctx", "n_parallel", "kv_unified", "n_cpu_moe", "n_gpu_layers", "n_ubatch", "type_k", "type_v", "swa_full",
-    "kv_offload", "no_host", "load_mode", "cache_ram_mib",
+    "n_ctx", "n_parallel", "kv_unified", "override_tensor", "n_cpu_moe", "n_gpu_layers", "n_ubatch", "type_k", "type_v",
+    "swa_full", "kv_offload", "no_host", "load_mode", "cache_ram_mib", "ctx_checkpoints",
 )  # fmt: skip
 """Settings that a nearest plan may change, in the order they are named."""
+_EXACT: Final = ("f32", "f16", "bf16")
+"""Cache types that change no output."""
 
 
 def refusal_view(plan: Plan, *, why: bool = False) -> RenderableType:
@@ -31,16 +34,14 @@ def refusal_view(plan: Plan, *, why: bool = False) -> RenderableType:
     if plan.refusal is None:
         raise ValueError("not a refusal")
     parts: list[RenderableType] = [Text(wording.headline(plan), style="bold red"), Text()]
-    parts += [Text("Short of memory", style="bold"), Padding(_shortfalls(plan.refusal.shortfalls), (0, 0, 1, 2))]
+    if plan.refusal.shortfalls:
+        parts.append(section("Short of memory", _shortfalls(plan.refusal.shortfalls)))
     parts += nearest(plan, plan.refusal)
-    parts += [Text("Memory of the closest attempt", style="bold")]
-    parts += [Padding(memory_view.table(plan.chosen.memory), (0, 0, 1, 2))]
-    for item in argv.cautions(plan):
-        parts.append(Text(f"- {wording.clean(item.message)} [{item.code}]"))
+    parts.append(section("Memory of the closest attempt", memory_view.table(plan.chosen.memory)))
+    parts += cautions(argv.cautions(plan))
     if why:
-        parts += [Text("Every decision", style="bold"), Padding(decisions(plan.decisions), (0, 0, 1, 2))]
-        parts += [Text("Memory, term by term", style="bold")]
-        parts += [Padding(memory_view.terms(plan.chosen.memory), (0, 0, 1, 2))]
+        parts.append(section("Every decision", decisions(plan.decisions)))
+        parts.append(section("Memory, term by term", memory_view.terms(plan.chosen.memory)))
     return Group(*parts)
 
 
@@ -62,14 +63,41 @@ def nearest(plan: Plan, refusal: Refusal) -> list[RenderableType]:
         return [Text("No relaxation of the request fits on this machine either.\n")]
     title = f"Nearest plan that fits: {_difference(plan.chosen, refusal.nearest)}; {wording.speed(refusal.nearest)}"
     text = shell.command(argv.program(plan), argv.flags(plan, refusal.nearest))
-    return [Text(title, style="bold"), Text(), Text(text, no_wrap=True, overflow="ignore"), Text()]
+    minds = [Text(line) for line in minded(plan, refusal.nearest)]
+    told: list[RenderableType] = [bullets(minds)] if minds else []
+    return [Text(title, style="bold"), *told, Text(), Text(text, no_wrap=True, overflow="ignore"), Text()]
+
+
+def minded(plan: Plan, nearest: Candidate) -> list[str]:
+    """What the user should mind about a nearest plan: what it loses, pays in vain or reads from disk."""
+    settings, trained = nearest.settings, plan.model.n_ctx_train
+    found = []
+    quantised = [kind for kind in (settings.type_k, settings.type_v) if kind not in _EXACT]
+    if quantised:
+        found.append(f"lossy: a cache of {quantised[0]} changes the output slightly")
+    each = settings.n_ctx if settings.kv_unified else settings.n_ctx // max(settings.n_parallel, 1)
+    if trained and each > trained:
+        found.append(f"the model was trained on {units.count(trained)} tokens: a slot uses no more of its context")
+    if nearest.verdict is Verdict.PAGES:
+        found.append("RAM does not hold its experts: part of them is read from disk")
+    return found
 
 
 def _difference(chosen: Candidate, nearest: Candidate) -> str:
-    """What the nearest plan gives up, in settings."""
+    """What the nearest plan gives up, in flags."""
     changed = []
     for name in _GIVEN_UP:
         before, after = getattr(chosen.settings, name), getattr(nearest.settings, name)
         if before != after:
-            changed.append(f"{name} {wording.scalar(before)} -> {wording.scalar(after)}")
+            changed.append(_change(name, before, after))
     return ", ".join(changed) or "the same settings with other limits"
+
+
+def _change(setting: str, before: object, after: object) -> str:
+    """``"--n-cpu-moe 20 instead of 0"``; of a switch whether it stands there."""
+    flag = flag_of(setting) or setting
+    if isinstance(after, bool):
+        return flag if after != negates(flag) else f"no {flag}"
+    if isinstance(after, tuple):
+        return f"{'another' if before else 'an'} {flag}" if after else f"no {flag}"
+    return f"{flag} {after} instead of {before}"

@@ -9,7 +9,7 @@ from emit import flag_spell
 from emit.flag_spell import Spelled
 from emit.flag_table import BIGMOE_FLAGS, IK_FLAGS, Flag, Kind
 from planner.cost.streaming import cache_mib
-from planner.errors import EngineError
+from planner.errors import TargetError
 from planner.facts.workload import Target
 from planner.plans.plan import Candidate, Caution, Plan, Verdict
 from planner.plans.settings import LoadMode, Settings, Tool
@@ -43,7 +43,7 @@ def spelled(plan: Plan, candidate: Candidate) -> tuple[Spelled, ...]:
     """Flags of the plan's engine.
 
     Raises:
-        EngineError: what the engine cannot do, with what goes without it.
+        TargetError: what the engine cannot do, with what goes without it.
     """
     target = plan.workload.target
     own = _bigmoe(plan, candidate) if target is Target.BIGMOE else _ik(candidate.settings)
@@ -65,14 +65,14 @@ def _bigmoe(plan: Plan, candidate: Candidate) -> dict[str, object]:
     model, settings = plan.model, candidate.settings
     usual = flag_spell.default_devices(plan.machine, rpc=False)
     if settings.devices not in ((), usual):
-        raise EngineError("--devices", expected="all devices or none", found=", ".join(settings.devices))
+        raise TargetError("--devices", expected="all devices or none", found=", ".join(settings.devices))
     own: dict[str, object] = {"chatml": True, "session": True}
     if not settings.devices:
         own |= {"cpu_only": "cpu"}
     if candidate.verdict is not Verdict.PAGES:
         return own
     if model.arch not in _STREAMED:
-        raise EngineError(
+        raise TargetError(
             "--moe-stream",
             expected=f"an architecture that its documents list ({', '.join(_STREAMED)})",
             found=model.arch,
@@ -104,13 +104,15 @@ def _tokens(row: Flag, plan: Plan, candidate: Candidate, own: dict[str, object])
         raise _refused(row, value, plan.workload.target)
 
 
-def _refused(row: Flag, value: object, target: Target) -> EngineError:
+def _refused(row: Flag, value: object, target: Target) -> TargetError:
     flag = flag_spell.flag_of(row.setting) or row.setting
     expected = f"{' or '.join(map(_word, row.choices or row.neutral))} with {target.value}"
-    return EngineError(flag, expected=expected, found=_word(value), advice=row.loss)
+    return TargetError(flag, expected=expected, found=_word(value), advice=row.loss)
 
 
 def _word(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
-    return ",".join(map(str, value)) or "none" if isinstance(value, tuple) else str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join("=".join(item) if isinstance(item, tuple) else str(item) for item in value) or "none"
+    return str(value).lower()

@@ -7,13 +7,13 @@ lines whole, however narrow the terminal, and can be copied.
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from emit import argv, memory_view, refusal, shell, wording
+from emit import argv, memory_view, refusal, sections, shell, wording
 from emit.decision_view import decisions
 from emit.flag_spell import Spelled
+from emit.sections import section
 from planner.plans.decision import Decision
 from planner.plans.plan import Candidate, Plan, Verdict
 
@@ -31,12 +31,12 @@ def plan_view(plan: Plan, *, why: bool = False) -> RenderableType:
     """
     if plan.refusal is not None:
         return refusal.refusal_view(plan, why=why)
-    parts: list[RenderableType] = [headline(plan), *verified(plan), command(plan), _section("Why", reasons(plan))]
-    parts.append(_section("Memory", memory_view.table(plan.chosen.memory, plan.oracle)))
+    parts: list[RenderableType] = [headline(plan), *verified(plan), command(plan), section("Why", reasons(plan))]
+    parts.append(section("Memory", memory_view.table(plan.chosen.memory, plan.oracle)))
     parts += notes(plan)
     if why:
-        parts += [_section("Every decision", decisions(plan.decisions))]
-        parts += [_section("Memory, term by term", memory_view.terms(plan.chosen.memory))]
+        parts += [section("Every decision", decisions(plan.decisions))]
+        parts += [section("Memory, term by term", memory_view.terms(plan.chosen.memory))]
     return Group(*parts)
 
 
@@ -46,11 +46,11 @@ def check_view(plan: Plan, *, why: bool = False) -> RenderableType:
     findings = plan.lint or ()
     if plan.refusal is not None:
         parts += refusal.nearest(plan, plan.refusal)
-    parts.append(_section("Findings", lint_table(plan)) if findings else Text("No findings.\n"))
-    parts.append(_section("Memory", memory_view.table(plan.chosen.memory, plan.oracle)))
+    parts.append(section("Findings", lint_table(plan)) if findings else Text("No findings.\n"))
+    parts.append(section("Memory", memory_view.table(plan.chosen.memory, plan.oracle)))
     parts += notes(plan)
     if why:
-        parts += [_section("Memory, term by term", memory_view.terms(plan.chosen.memory))]
+        parts += [section("Memory, term by term", memory_view.terms(plan.chosen.memory))]
     return Group(*parts)
 
 
@@ -110,28 +110,11 @@ def lint_table(plan: Plan) -> Table:
 
 def notes(plan: Plan) -> list[RenderableType]:
     """Cautions and exchange rates, where there are any."""
-    parts: list[RenderableType] = []
-    if cautions := argv.cautions(plan):
-        lines = [Text(f"{wording.clean(item.message)}").append(f" [{item.code}]", style="dim") for item in cautions]
-        parts.append(_section("Cautions", bullets(lines)))
+    parts = sections.cautions(argv.cautions(plan))
     if plan.exchange:
         lines = [Text(f"{wording.clean(item.change)}: {wording.clean(item.effect)}") for item in plan.exchange]
-        parts.append(_section("The next step of a knob", bullets(lines)))
+        parts.append(section("The next step of a knob", sections.bullets(lines)))
     return parts
-
-
-def bullets(lines: list[Text]) -> Table:
-    """Lines with a dash, wrapped under themselves."""
-    table = Table.grid(padding=(0, 1))
-    table.add_column(width=1)
-    table.add_column(overflow="fold")
-    for line in lines:
-        table.add_row(Text("-"), line)
-    return table
-
-
-def _section(title: str, body: RenderableType) -> RenderableType:
-    return Group(Text(title, style="bold"), Padding(body, (0, 0, 1, 2)))
 
 
 def _value(item: Spelled) -> str:

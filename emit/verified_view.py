@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from emit import text, wording
+from emit.sections import bullets, section
 from planner import units
 from planner.plans.verified import Compared, Finding, Forecast, Foreseen, Rates, Trial, Verification
 
@@ -35,32 +35,32 @@ def verification_view(found: Verification, *, why: bool = False) -> RenderableTy
     parts.append(Text())
     if found.lines:
         lines = [Text(wording.clean(line)) for line in found.lines]
-        parts.append(_section("What the engine said last", text.bullets(lines)))
+        parts.append(section("What the engine said last", bullets(lines)))
     if found.compared:
         at = "" if found.at is None else f" (rates with {found.at:,} tokens of prompt)"
-        parts.append(_section(f"Observed against predicted{at}", compared_table(found.compared)))
+        parts.append(section(f"Observed against predicted{at}", compared_table(found.compared)))
     if found.steps:
         words = [Text(f"{wording.clean(step.words)}: {wording.clean(step.reason)}") for step in found.steps]
-        parts.append(_section("Stepped back to", text.bullets(words)))
+        parts.append(section("Stepped back to", bullets(words)))
     if found.trials:
-        parts.append(_section("Trials", trials_table(found.trials)))
+        parts.append(section("Trials", trials_table(found.trials)))
     notes = [Text(wording.clean(note)) for note in found.notes]
     if found.learned:
         earlier = ", from earlier runs" if found.learned.runs and not found.steady else ""
         notes.append(Text(f"the next plan{earlier}: {wording.correction(found.learned)}"))
     if notes:
-        parts.append(_section("Notes", text.bullets(notes)))
+        parts.append(section("Notes", bullets(notes)))
     if found.finding in (Finding.VERIFIED, Finding.SLOWER):
         parts.append(text.command(found.plan))
         if why:
-            parts.append(_section("Why", text.reasons(found.plan)))
+            parts.append(section("Why", text.reasons(found.plan)))
     return Group(*parts)
 
 
 def foreseen_view(found: Foreseen) -> RenderableType:
     """``--dry-run``: what would be tried, and what everything takes."""
     look = f"{found.look_n:,} tokens of prompt: {_seconds(found.look_s)}" if found.look_n else "no room for a prompt"
-    parts: list[RenderableType] = [_section("Would be looked at", Text(f"the first answer, then {look}"))]
+    parts: list[RenderableType] = [section("Would be looked at", Text(f"the first answer, then {look}"))]
     if not found.trials:
         return Group(*parts, Text("Nothing would be tried: no change of speed alone fits."))
     table = _grid("change", "predicted", "prompt", "takes", f"within {found.budget_s:,.0f} s", "because")
@@ -68,7 +68,7 @@ def foreseen_view(found: Foreseen) -> RenderableType:
         attempt = item.attempt
         cells = (attempt.words, attempt.forecast, f"{item.prompt_n:,}", _seconds(item.seconds))
         table.add_row(*(Text(wording.clean(c)) for c in cells), Text(_fits(item)), Text(wording.clean(attempt.basis)))
-    return Group(*parts, _section("Would be tried, in this order (share of a turn, by predicted rates)", table))
+    return Group(*parts, section("Would be tried, in this order (share of a turn, by predicted rates)", table))
 
 
 def compared_table(items: tuple[Compared, ...]) -> Table:
@@ -80,7 +80,7 @@ def compared_table(items: tuple[Compared, ...]) -> Table:
         else:
             predicted, observed = (
                 wording.band(item.predicted, item.unit),
-                f"{wording.number(item.observed)} {item.unit}",
+                units.duration(item.observed) if item.unit == "s" else f"{units.number(item.observed)} {item.unit}",
             )
         word = "" if item.within else "more" if item.unit == "bytes" else "slower"
         table.add_row(Text(wording.clean(item.term)), Text(predicted), Text(observed), Text(word, style="bold yellow"))
@@ -103,7 +103,8 @@ def trials_table(items: tuple[Trial, ...]) -> Table:
 
 
 def _seconds(seconds: float) -> str:
-    return f"{wording.number(seconds)} s"
+    """As the budget beside them is given."""
+    return f"{units.number(seconds)} s"
 
 
 def _fits(item: Forecast) -> str:
@@ -111,7 +112,7 @@ def _fits(item: Forecast) -> str:
 
 
 def _rates(rates: Rates | None) -> str:
-    return "" if rates is None else f"{wording.number(rates.prefill_tps)}, {wording.number(rates.decode_tps)}"
+    return "" if rates is None else f"{units.number(rates.prefill_tps)}, {units.number(rates.decode_tps)}"
 
 
 def _grid(*columns: str) -> Table:
@@ -119,7 +120,3 @@ def _grid(*columns: str) -> Table:
     for name in columns:
         table.add_column(name, overflow="fold")
     return table
-
-
-def _section(title: str, body: RenderableType) -> RenderableType:
-    return Group(Text(title, style="bold"), Padding(body, (0, 0, 1, 2)))

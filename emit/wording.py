@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from planner.facts.observed import Verified
     from planner.facts.reading import Reading
     from planner.plans.decision import Decision, Evidence, Scalar
+    from planner.plans.memory import Memory
     from planner.plans.plan import Candidate, Plan, Shortfall
     from planner.plans.speed import Band
 
@@ -36,16 +37,11 @@ def _escape(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def number(value: float) -> str:
-    """Three significant digits, no exponent: ``"4,180"``, ``"41.9"``, ``"0.71"``."""
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
 def band(value: Band, unit: str) -> str:
-    """``"41.9 tok/s (36.0 to 48.2)"``."""
-    return f"{number(value.mid)} {unit} ({number(value.low)} to {number(value.high)})"
+    """``"41.9 tok/s (36.0 to 48.2)"``; seconds that are minutes or hours as such."""
+    if unit == "s" and value.high >= 120:
+        return f"{units.duration(value.mid)} ({units.duration(value.low)} to {units.duration(value.high)})"
+    return f"{units.number(value.mid)} {unit} ({units.number(value.low)} to {units.number(value.high)})"
 
 
 def scalar(value: Scalar) -> str:
@@ -69,7 +65,7 @@ def evidence(item: Evidence) -> str:
         if item.unit == "bytes/s":
             return units.rate(value)
         if item.unit == "s":
-            return f"{value:.3g} s"
+            return f"{value:.3g} s" if value < 120 else units.duration(value)
     return f"{scalar(value)} {clean(item.unit)}".rstrip()
 
 
@@ -157,21 +153,39 @@ def headline(plan: Plan) -> str:
     if plan.refusal is not None:
         reason = clean(plan.refusal.reason).rstrip(".")
         opening = _OPENING[verdict] if plan.refusal.shortfalls else "Does not start"
-        lacks = f"; {_lacks(plan.refusal.shortfalls)}" if plan.refusal.shortfalls else ""
+        lacks = f"; {_lacks(plan.refusal.shortfalls, plan.chosen.memory)}" if plan.refusal.shortfalls else ""
         return f"{opening}: {name}. {reason[:1].upper()}{reason[1:]}{lacks}."
     chosen = plan.chosen
     where = " + ".join(map(clean, chosen.settings.devices)) or "the CPU"
     context = f"{units.count(chosen.settings.n_ctx)} tokens of context"
     if chosen.shortfalls:
-        return f"Does not fit: {name} on {where} with {context}; {_lacks(chosen.shortfalls)}."
+        return f"Does not fit: {name} on {where} with {context}; {_lacks(chosen.shortfalls, chosen.memory)}."
     text = f"{_OPENING[verdict]}: {name} on {where} with {context}; {speed(chosen)}; {free(chosen)}."
     guesses = assumed(plan.machine, chosen)
     return f"{text} The speed rests on assumed rates: {guesses}." if guesses else text
 
 
-def _lacks(items: tuple[Shortfall, ...]) -> str:
-    return ", ".join(
-        f"{'RAM' if item.device == 'host' else clean(item.device)} lacks "
-        f"{units.mib(item.needed_bytes - item.available_bytes)}"
-        for item in items
+def _lacks(items: tuple[Shortfall, ...], memory: Memory) -> str:
+    return ", ".join(f"{'RAM' if item.device == 'host' else clean(item.device)} {lack(item, memory)}" for item in items)
+
+
+def lack(item: Shortfall, memory: Memory) -> str:
+    """``"lacks 6,390 MiB, 1,024 MiB of headroom included"``, or ``"lacks 512 MiB of its headroom"``."""
+    short = item.needed_bytes - item.available_bytes
+    kept = min(_kept(item, memory), short)
+    if kept <= 0:
+        return f"lacks {units.mib(short)}"
+    return f"lacks {units.mib(short)}" + (
+        " of its headroom" if kept == short else f", {units.mib(kept)} of headroom included"
     )
+
+
+def _kept(item: Shortfall, memory: Memory) -> int:
+    """What is to stay free where an item lacks memory; 0 where the limit is another one (page-locked memory)."""
+    device = next((device for device in memory.devices if device.id == item.device), None)
+    if device is not None:
+        return device.total_bytes - device.used_before_bytes - item.available_bytes
+    host = memory.host
+    if host.available_bytes is None or item.needed_bytes != host.unevictable_bytes:
+        return 0
+    return host.available_bytes - item.available_bytes

@@ -44,6 +44,12 @@ class EngineError(MoeplanError):
     """A llama.cpp that was named but cannot be used."""
 
 
+class TargetError(EngineError):
+    """An engine or a build that cannot do what the plan asks: the plan is refused."""
+
+    exit_code = 1
+
+
 class OptionError(MoeplanError):
     """A command line that contradicts itself or the model."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from planner.errors import OptionError
+from planner.errors import OptionError, TargetError
 from planner.facts.workload import Target
 
 if TYPE_CHECKING:
@@ -17,10 +17,11 @@ def named(workload: Workload, machine: Machine) -> Workload:
     """The workload with every pinned flag under the name of its setting.
 
     Raises:
-        OptionError: a budget for a device that is not there, or an engine that no command starts.
+        OptionError: a budget for a device that is not there.
+        TargetError: an engine that no command starts.
     """
     if workload.target is Target.WORKING_SET:
-        raise OptionError(
+        raise TargetError(
             "--target working-set",
             expected="an engine whose flags are documented",
             found="a fork that takes its experts as llama_model_params.hybrid_expert_cache_plan and has no server flag",

@@ -17,6 +17,7 @@ from planner.request import Request as Request
 from planner.routing.known import routed as routed
 
 if TYPE_CHECKING:
+    from emit.caution_table import Meaning
     from emit.flag_table import Flag
     from emit.flags import ParsedFlags
     from emit.json_read import SavedPlan
@@ -159,14 +160,16 @@ def machine_json(machine: Machine) -> str:
     return dump(machine)
 
 
-def manuals(topic: str) -> tuple[tuple[RuleDoc, ...], Flag | None]:
-    """The manuals of a rule, of a setting, or of a flag in any spelling, every one for the empty topic; and the flag
-    itself where no rule decides it.
+def manuals(topic: str) -> tuple[tuple[RuleDoc, ...], Flag | None, Meaning | None]:
+    """The manuals of a rule, of a setting, or of a flag in any spelling, every one for the empty topic; the flag
+    itself where no rule decides it; and the caution of that code.
 
     Raises:
         OptionError: nothing of that name.
     """
+    from emit.caution_table import meaning_of
     from emit.flag_page import flag_named
+    from emit.topic import no_topic
     from planner.limits import setting_named
     from policies import RULES
 
@@ -174,10 +177,10 @@ def manuals(topic: str) -> tuple[tuple[RuleDoc, ...], Flag | None]:
     setting = setting_named(topic)
     found = tuple(doc for doc in docs if not topic or doc.id == topic or setting in doc.settings)
     flag = None if found else flag_named(topic) or flag_named(setting)
-    if not found and flag is None:
-        known = ", ".join(doc.id for doc in docs)
-        raise OptionError(topic, expected=f"a rule ({known}) or a flag", found="neither")
-    return found, flag
+    caution = meaning_of(topic)
+    if not found and flag is None and caution is None:
+        raise no_topic(topic, (doc.id for doc in docs))
+    return found, flag, caution
 
 
 def saved_plan(path: str) -> SavedPlan:

@@ -58,6 +58,33 @@ def rate(bps: float) -> str:
     return f"{bps / 1e9:,.1f} GB/s"
 
 
+def number(value: float) -> str:
+    """Three significant digits, no exponent: ``"4,180"``, ``"41.9"``, ``"0.71"``."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def apart(one: float, other: float) -> tuple[str, str]:
+    """Two numbers with as many digits as tell them apart, five significant ones at most."""
+    shown = number(one), number(other)
+    for digits in (3, 4, 5):
+        if shown[0] != shown[1]:
+            break
+        shown = f"{one:,.{digits}g}", f"{other:,.{digits}g}"
+    return shown
+
+
+def duration(seconds: float) -> str:
+    """``"10.2 s"``; over two minutes ``"3 min 20 s"``, ``"44 min"``, ``"7 h 44 min"``."""
+    if seconds < 120:
+        return f"{number(seconds)} s"
+    if round(seconds) < 600:
+        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
+
+
 def count(n: float) -> str:
     """A count with thousands separators, ``"16,384"``."""
     return f"{n:,.0f}"

@@ -11,7 +11,7 @@ from planner.facts.model import Role
 from planner.facts.reading import Source
 from planner.plans.compare import versus
 from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
-from planner.plans.plan import Candidate, Caution
+from planner.plans.plan import Candidate, Caution, Verdict
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
 from planner.plans.settings import Settings
 
@@ -23,8 +23,8 @@ DOC = RuleDoc(
         "--n-cpu-moe N keeps the routed experts of the first N blocks in host memory. For every ubatch and load "
         "mode that is considered the search takes the smallest N that keeps the headroom, and compares the "
         "results by the time of a turn. Then it tries to bring single expert tensors of the last block that "
-        "stayed behind back to the GPU with -ot, and keeps that when the turn gains at least 1 %. The flag is "
-        "printed even when it is 0."
+        "stayed behind back to the GPU with -ot, and keeps that when the turn gains at least 1 %, unless the "
+        "target places whole blocks only or an -ot is pinned. The flag is printed even when it is 0."
     ),
     why=(
         "Only n_expert_used of n_expert experts are read per token, so experts are the cheapest bytes to leave "
@@ -58,11 +58,14 @@ def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
     if not draft.values("devices")[0]:
         return Proposal(domains=(("n_cpu_moe", (0,)),))
     steps = {0} | {t.layer + 1 for t in model.tensors if t.role is Role.EXPERT and t.layer is not None}
-    return Proposal(domains=(("n_cpu_moe", tuple(sorted(steps))),))
+    whole = () if problem.workload.target.takes_tensors else (("override_tensor", ((),)),)
+    return Proposal(domains=(("n_cpu_moe", tuple(sorted(steps))), *whole))
 
 
 def _headline(problem: Problem, chosen: Candidate, on_host: int) -> str:
     settings = chosen.settings
+    if chosen.verdict is Verdict.PAGES:
+        return _paged(problem, chosen)
     if not settings.devices:
         return "all experts are in RAM anyway: there is no GPU in use"
     if on_host == 0:
@@ -74,6 +77,17 @@ def _headline(problem: Problem, chosen: Candidate, on_host: int) -> str:
     return (
         f"experts of the first {settings.n_cpu_moe} blocks in RAM, the rest on the GPU ({units.size(on_host)} in RAM)"
     )
+
+
+def _paged(problem: Problem, chosen: Candidate) -> str:
+    """Where the experts are that no GPU holds, when RAM holds but a part of them."""
+    held, mapped = chosen.memory.host.resident
+    disk = f"RAM holds {units.size(held)} of {units.size(mapped)}, the rest is read from disk"
+    if not chosen.settings.devices:
+        return f"no GPU is in use: {disk}"
+    if chosen.settings.n_cpu_moe > _last_moe_block(problem):
+        return f"not one layer of experts fits beside the headroom of the GPU: {disk}"
+    return f"experts of the first {chosen.settings.n_cpu_moe} blocks off the GPU: {disk}"
 
 
 def _in_ram(problem: Problem, settings: Settings) -> int:
@@ -100,7 +114,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
         Evidence("experts", model.n_expert, "experts", Source.REPORTED),
         Evidence("experts used per token", model.n_expert_used, "experts", Source.REPORTED),
         Evidence("all routed experts", model.expert_bytes, "bytes", Source.DERIVED),
-        Evidence("routed experts in RAM", on_host, "bytes", Source.DERIVED),
+        Evidence("routed experts off the GPU", on_host, "bytes", Source.DERIVED),
     )
     near = [n for n in (settings.n_cpu_moe - 1, settings.n_cpu_moe + 1) if n in steps]
     losers = tuple(versus(n, evaluate(replace(settings, n_cpu_moe=n, override_tensor=())), chosen, goal) for n in near)

@@ -9,7 +9,7 @@ from planner.cost.host import margin_bytes
 from planner.facts.reading import Source
 from planner.plans.compare import versus
 from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
-from planner.plans.plan import Candidate
+from planner.plans.plan import Candidate, Verdict
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
 from planner.plans.settings import LoadMode
 
@@ -68,8 +68,11 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
         for mode in draft.values("load_mode")
         if mode is other
     )
+    held, mapped = host.resident
     if settings.load_mode is LoadMode.NONE:
         headline = f"{units.mib(host.pinned_bytes)} page-locked: the GPU copies experts from there at full link speed"
+    elif chosen.verdict is Verdict.PAGES:
+        headline = f"mapped: RAM holds {units.size(held)} of {units.size(mapped)}, the rest is read from disk as used"
     elif losers and losers[0].outcome.value == "does_not_fit":
         headline = f"mapped: {units.mib(host.mapped_bytes)} stay evictable; page-locking them does not fit in RAM"
     else:

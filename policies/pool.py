@@ -137,7 +137,7 @@ def _declined(problem: Problem, chosen: Candidate, pooled: Candidate, base: Cand
     size, missing = pooled.settings.moe_cache_mib, _missing(problem)
     lost = gain(problem.model, problem.machine, pooled, base)
     now, then = chosen.speed.decode_tps.mid, pooled.speed.decode_tps.mid
-    speeds = f"decode {then:,.1f} instead of {now:,.1f} tok/s"
+    speeds = "decode {} instead of {} tok/s".format(*units.apart(then, now))
     if then <= now and (missing or _ground(problem) is Ground.PRIOR):
         headline = f"no pool: even {units.count(size)} MiB would make it slower, {speeds}"
         loser = versus(size, pooled, chosen, problem.workload.goal)

@@ -8,7 +8,7 @@ from planner.cost.host_share import computes_on_host
 from planner.facts.machine import Cpu
 from planner.facts.reading import Source
 from planner.plans.decision import Alternative, Confidence, Decision, Evidence, Fate, RuleDoc
-from planner.plans.plan import Candidate, Caution
+from planner.plans.plan import Candidate, Caution, Verdict
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
 
 DOC = RuleDoc(
@@ -47,6 +47,11 @@ def _cores(cpu: Cpu) -> tuple[int, str] | None:
     if cpu.physical_cores:
         return cpu.physical_cores, "physical cores"
     return None
+
+
+def _waits(chosen: Candidate) -> str:
+    what = "the disk" if chosen.verdict is Verdict.PAGES else "RAM"
+    return f"decode waits for {what}, more would only contend"
 
 
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
@@ -91,7 +96,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
             losers,
         )
         for name, value, reason in (
-            ("threads", settings.threads, "decode waits for RAM, more would only contend" if busy else _IDLE),
+            ("threads", settings.threads, _waits(chosen) if busy else _IDLE),
             ("threads_batch", settings.threads_batch, "prompts are computed on the same cores" if busy else _IDLE),
         )
     )

@@ -16,21 +16,28 @@ if TYPE_CHECKING:
     from planner.plans.plan import Plan
 
 PLAIN_WIDTH = 100
-"""Columns where there is no terminal; a command line is never wrapped whatever the width."""
+"""Columns where nothing tells; a command line is never wrapped whatever the width."""
 
 
 def as_text(view: RenderableType, *, terminal: bool, no_color: bool = False) -> str:
-    """A Rich view as text: with ANSI styles only where ``terminal`` is asked for and stdout is one."""
+    """A Rich view as text, as wide as the terminal; with ANSI styles only where one is asked for.
+
+    Args:
+        terminal: for stdout; a file is ``PLAIN_WIDTH`` wide, and so is a pipe where ``$COLUMNS`` says nothing.
+        no_color: no escapes at all.
+    """
     import io
+    import shutil
 
     from rich.console import Console
 
-    styled = terminal and sys.stdout.isatty()
+    styled = terminal and sys.stdout.isatty() and not no_color
+    fallback = PLAIN_WIDTH, 0
+    columns = shutil.get_terminal_size(fallback).columns if terminal else PLAIN_WIDTH
     console = Console(
         file=io.StringIO(),
         force_terminal=styled,
-        width=None if styled else PLAIN_WIDTH,
-        no_color=no_color or None,
+        width=columns,
         highlight=False,
         markup=False,
         emoji=False,

@@ -41,8 +41,8 @@ def pins(settings: Settings, gpus: Mapping[str, Gpu]) -> bool:
     return any((gpus[device].backend or Backend.CUDA) in _PINNING for device in settings.devices)
 
 
-def host_model(placed: Placed, settings: Settings, gpus: Mapping[str, Gpu]) -> tuple[tuple[Term, ...], int, int]:
-    """Terms of the weights on the host, and how many of their bytes are pinned and mapped.
+def host_model(placed: Placed, settings: Settings, gpus: Mapping[str, Gpu]) -> tuple[tuple[Term, ...], int, int, int]:
+    """Terms of the weights on the host, and how many of their bytes are pinned, mapped and repacked.
 
     Order of host buffers (``make_cpu_buft_list``, src/llama-model.cpp:1078-1137, b11434): pinned type of the
     first device unless ``--no-host``, then the CPU's own layouts unless ``--no-repack``, then plain. Under
@@ -56,5 +56,5 @@ def host_model(placed: Placed, settings: Settings, gpus: Mapping[str, Gpu]) -> t
     repacked = placed.repackable if settings.repack and not pinned_first else 0
     rest = total(terms) - repacked - placed.lazy
     if maps_file(settings):
-        return terms, 0, rest + placed.lazy
-    return terms, rest if pinned_first else 0, placed.lazy
+        return terms, 0, rest + placed.lazy, repacked
+    return terms, rest if pinned_first else 0, placed.lazy, repacked

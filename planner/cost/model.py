@@ -265,7 +265,7 @@ class CostModel:
     def _host(
         self, settings: Settings, shape: Shape, placed: Placed, context: tuple[Term, ...], work: tuple[Term, ...]
     ) -> HostMemory:
-        weights, pinned, mapped = host_model(placed, settings, self._gpus)
+        weights, pinned, mapped, repacked = host_model(placed, settings, self._gpus)
         output = overhead.output_buffer(self.model, shape)
         if pins(settings, self._gpus):
             pinned += total(work) + output.n_bytes
@@ -279,6 +279,7 @@ class CostModel:
             mapped_bytes=mapped,
             available_bytes=ram.available_bytes,
             lazy_bytes=placed.lazy,
+            repacked_bytes=repacked,
         )
 
     def _overhead(self, device: str, settings: Settings, host: HostMemory) -> tuple[Term, ...]:

@@ -9,7 +9,7 @@ from planner.cost.shape import MTP, Shape, pad
 from planner.facts.machine import Backend, DriverModel, Gpu
 from planner.facts.model import Model, Role
 from planner.facts.reading import Source
-from planner.plans.memory import Term
+from planner.plans.memory import PROMPT_CACHE, Term
 from planner.plans.settings import Settings, Tool
 from planner.units import GIB, MIB, count, mib
 
@@ -120,7 +120,7 @@ def prompt_cache(settings: Settings, tool: Tool) -> tuple[Term, ...]:
     if tool is not Tool.SERVER or settings.cache_ram_mib <= 0:
         return ()
     detail = f"upper limit {count(settings.cache_ram_mib)} MiB, filled as prompts come; 0 turns it off"
-    return (Term("prompt cache (-cram)", settings.cache_ram_mib * MIB, Source.DERIVED, detail),)
+    return (Term(PROMPT_CACHE, settings.cache_ram_mib * MIB, Source.DERIVED, detail),)
 
 
 def checkpoints(settings: Settings, tool: Tool, n_bytes: int) -> tuple[Term, ...]:

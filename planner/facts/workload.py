@@ -22,6 +22,11 @@ class Target(StrEnum):
     BIGMOE = "bigmoe"
     WORKING_SET = "working-set"
 
+    @property
+    def takes_tensors(self) -> bool:
+        """Whether single tensors can be placed, and not only whole blocks."""
+        return self is not Target.BIGMOE
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:

@@ -31,6 +31,12 @@ def cost(candidate: Candidate, goal: Goal) -> float:
     return speed.turn_s.mid
 
 
+def fate(item: Alternative) -> str:
+    """What became of an alternative, in words."""
+    equal = item.outcome is Fate.SLOWER and item.by is not None and item.by < SLOWER
+    return "no faster" if equal else item.outcome.value.replace("_", " ")
+
+
 def versus(value: Scalar, other: Candidate, chosen: Candidate, goal: Goal) -> Alternative:
     """``value`` would have made ``other``: does it fit, and how much slower is it by ``goal``?"""
     if other.objections:
@@ -40,9 +46,7 @@ def versus(value: Scalar, other: Candidate, chosen: Candidate, goal: Goal) -> Al
         short = worst.needed_bytes - worst.available_bytes
         return Alternative(value, Fate.DOES_NOT_FIT, short, f"{worst.device} would be {units.mib(short)} short")
     factor = cost(other, goal) / cost(chosen, goal)
-    spoken = "no faster" if factor < SLOWER else f"{factor:.2f}x the time"
-    detail = (
-        f"{spoken}: prefill {other.speed.prefill_tps.mid:,.0f}, "
-        f"decode {other.speed.decode_tps.mid:,.1f} tok/s predicted"
-    )
+    spoken = "" if factor < SLOWER else f"{factor:.2f}x the time: "
+    prefill, decode = other.speed.prefill_tps.mid, other.speed.decode_tps.mid
+    detail = f"{spoken}prefill {units.number(prefill)}, decode {units.number(decode)} tok/s predicted"
     return Alternative(value, Fate.SLOWER, round(factor, 4), detail)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from planner.facts.reading import Source
+
+PROMPT_CACHE: Final = "prompt cache (-cram)"
+"""Name of the overhead that llama-server keeps finished prompts in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +85,7 @@ class HostMemory:
         lazy_bytes: part of ``mapped_bytes`` that is read from disk row by row, in every load mode: it is in
             llama.cpp's own figures, but need not be in RAM.
         shared_bytes: what devices without memory of their own take of this RAM; not in ``predicted_bytes``.
+        repacked_bytes: part of ``model`` that is a copy in the CPU's own layouts.
     """
 
     model: tuple[Term, ...] = ()
@@ -92,6 +97,7 @@ class HostMemory:
     available_bytes: int | None = None
     lazy_bytes: int = 0
     shared_bytes: int = 0
+    repacked_bytes: int = 0
 
     @property
     def predicted_bytes(self) -> int:
@@ -101,6 +107,18 @@ class HostMemory:
     def unevictable_bytes(self) -> int:
         """What must really be in RAM: everything but the mapped file, devices that share it included."""
         return self.predicted_bytes - self.mapped_bytes + self.shared_bytes
+
+    @property
+    def resident(self) -> tuple[int, int]:
+        """Bytes of mapped weights that RAM holds beside what cannot be evicted, and all of them, lazy ones left out;
+        what is not held is read from disk."""
+        hot = self.mapped_bytes - self.lazy_bytes
+        return hot if self.headroom_bytes is None else min(max(hot + self.headroom_bytes, 0), hot), hot
+
+    @property
+    def prompt_cache_bytes(self) -> int:
+        """What finished prompts may take, a part of the overhead."""
+        return sum(term.n_bytes for term in self.overhead if term.name == PROMPT_CACHE)
 
     @property
     def headroom_bytes(self) -> int | None:

@@ -144,7 +144,10 @@ def cautions(problem: Problem, chosen: Candidate) -> tuple[Caution, ...]:
     assumed = assumed_rates(rates_of(problem.machine), chosen.settings, pages=chosen.verdict is Verdict.PAGES)
     if assumed:
         found.append(
-            Caution("rates-assumed", f"speed rests on assumed rates ({', '.join(assumed)}): read it as an order.")
+            Caution(
+                "rates-assumed",
+                f"speed rests on assumed rates ({', '.join(assumed)}): read it as an order of magnitude.",
+            )
         )
     busy = ", ".join(report.name for report in problem.machine.probes if BUSY in report.reason)
     if busy:
@@ -154,7 +157,7 @@ def cautions(problem: Problem, chosen: Candidate) -> tuple[Caution, ...]:
     found += [_unmeasured(report) for report in problem.machine.probes if _is_lost(report)]
     if chosen.verdict is Verdict.PAGES:
         found.append(
-            Caution("pages", "the weights that stay in RAM are more than it holds: part of them is read from disk.")
+            Caution("pages", "the weights off the GPU are more than RAM holds: part of them is read from disk.")
         )
     engine, (oldest, newest) = problem.machine.engine, MIRRORED_BUILDS
     if engine is not None and engine.build is not None and engine.build > 1 and not oldest <= engine.build <= newest:

@@ -241,7 +241,9 @@ class Search:
         settings, goal = chosen.settings, self.problem.workload.goal
         block = settings.n_cpu_moe - 1
         fewer = [n for n in self.draft.values("n_cpu_moe") if n < settings.n_cpu_moe and not settings.moe_cache_mib]
-        if not fewer or not settings.devices or settings.n_gpu_layers <= self.problem.model.n_layer:
+        if self.draft.values("override_tensor") or not fewer or not settings.devices:
+            return chosen
+        if settings.n_gpu_layers <= self.problem.model.n_layer:
             return chosen
         keep = dict(self.draft.reserve)
         spare = max(d.room_bytes - keep.get(d.id, 0) for d in chosen.memory.devices)

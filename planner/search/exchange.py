@@ -10,11 +10,12 @@ from planner.search.neighbours import sizes, under, with_ubatch
 
 
 def exchange(searched: Search, chosen: Candidate) -> tuple[Exchange, ...]:
-    """Twice and half the context (with this ubatch or half of it), and the neighbouring ubatches."""
-    return tuple(
-        Exchange(change, "does not fit" if candidate is None else _difference(candidate, chosen))
+    """Twice and half the context (with this ubatch or half of it), and the neighbouring ubatches; no idle step."""
+    found = (
+        Exchange(change, "does not fit" if candidate is None else difference(candidate, chosen))
         for change, candidate in _steps(searched, chosen)
     )
+    return tuple(item for item in found if item.effect)
 
 
 def _steps(searched: Search, chosen: Candidate) -> Iterator[tuple[str, Candidate | None]]:
@@ -32,8 +33,8 @@ def _steps(searched: Search, chosen: Candidate) -> Iterator[tuple[str, Candidate
             yield f"n_ubatch {n_ubatch:,}", with_ubatch(searched, chosen, n_ubatch)
 
 
-def _difference(other: Candidate, chosen: Candidate) -> str:
-    """``"3 expert layers more in RAM, prefill -4%, decode -11%"``."""
+def difference(other: Candidate, chosen: Candidate) -> str:
+    """``"3 expert layers more in RAM, prefill -4%, decode -11%"``; empty where nothing changes."""
     words = []
     moved = other.settings.n_cpu_moe - chosen.settings.n_cpu_moe
     if moved:
@@ -48,7 +49,9 @@ def _difference(other: Candidate, chosen: Candidate) -> str:
         words.append(f"{abs(layers)} layer(s) {'fewer' if layers > 0 else 'more'} on the GPU")
     if other.settings.n_ctx != chosen.settings.n_ctx and other.settings.n_ubatch != chosen.settings.n_ubatch:
         words.append(f"n_ubatch {other.settings.n_ubatch:,}")
+    changes = []
     for name in ("prefill", "decode"):
         before, after = getattr(chosen.speed, f"{name}_tps").mid, getattr(other.speed, f"{name}_tps").mid
-        words.append(f"{name} {100.0 * (after / before - 1.0):+.0f}%")
+        changes.append((name, round(100.0 * (after / before - 1.0))))
+    words += [f"{name} {change:+d}%" for name, change in changes if words or any(c for _, c in changes)]
     return ", ".join(words)

@@ -65,11 +65,25 @@ def test_explain(run: Run, topic: str) -> None:
         assert f"\n{heading}\n" in done.stdout
 
 
-@pytest.mark.parametrize("topic", ["hedroom", "--mlock-everything", "-"])
-def test_explain_knows_no_such_topic(run: Run, topic: str) -> None:
+@pytest.mark.parametrize(
+    ("topic", "says"),
+    [
+        ("hedroom", "did you mean headroom or headroom-floor?"),
+        ("rate-assumed", "rates-assumed"),
+        ("--n-cpu-mo", "--n-cpu-moe"),
+        ("-", "moeplan explain lists the rules"),
+    ],
+)
+def test_explain_knows_no_such_topic(run: Run, topic: str, says: str) -> None:
     done = run("explain", topic)
     assert (done.returncode, done.stdout) == (2, "")
-    assert topic in done.stderr and "headroom" in done.stderr
+    assert topic in done.stderr and says in done.stderr and len(done.stderr) < 160
+
+
+def test_explain_a_caution(run: Run) -> None:
+    done = run("explain", "rates-assumed")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("caution rates-assumed\n") and "\nWhat to do\nmoeplan --auto" in done.stdout
 
 
 def test_explain_a_plan(run: Run, random_demo: DemoModel, machine_file: Named) -> None:

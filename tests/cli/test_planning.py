@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -71,6 +72,34 @@ def test_the_width_of_the_terminal_leaves_the_command_alone(run: Run, random_dem
         return done.stdout.partition("\n\nllama-server")[2].partition("\n\n")[0]
 
     assert command("30") == command("200") != ""
+
+
+def test_a_pipe_is_as_wide_as_columns_says(run: Run, random_demo: DemoModel, desktop: Path) -> None:
+    def widest(**env: str) -> int:
+        text = run("explain", "headroom", env=env).stdout
+        return max(map(len, text.splitlines()))
+
+    assert 40 < widest(COLUMNS="60") <= 60 < widest() <= 100 < widest(COLUMNS="140") <= 140
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals")
+def test_without_colour_a_terminal_gets_no_escapes(environment: dict[str, str]) -> None:
+    import pty
+
+    def shown(*more: str) -> bytes:
+        ours, theirs = pty.openpty()
+        command = [sys.executable, "-m", "planner", "explain", "headroom", *more]
+        child = subprocess.Popen(command, env=environment | {"TERM": "xterm"}, stdout=theirs, stderr=theirs)
+        os.close(theirs)
+        found = b""
+        with contextlib.suppress(OSError):
+            while piece := os.read(ours, 4096):
+                found += piece
+        os.close(ours)
+        assert child.wait(30) == 0
+        return found
+
+    assert b"\x1b[" in shown() and b"\x1b" not in shown("--no-color")
 
 
 def test_this_machine_is_planned_for(run: Run, random_demo: DemoModel) -> None:
@@ -144,8 +173,9 @@ def test_another_engine(run: Run, random_demo: DemoModel, desktop: Path) -> None
     plan = ("--fit", random_demo.path, "--machine", desktop, "--target")
     assert "bmoe-cli \\\n" in run(*plan, "bigmoe").stdout
     assert "--load-mode" not in run(*plan, "ik_llama.cpp").stdout
+    cannot = run(*plan, "working-set")
+    assert (cannot.returncode, cannot.stdout) == (1, "") and "no server flag" in cannot.stderr
     for words, says in (
-        ((*plan, "working-set"), "no server flag"),
         ((*plan, "ollama"), "expected llama.cpp, ik_llama.cpp, bigmoe, working-set or a build"),
         (("check", random_demo.path, "--machine", desktop, "--target", "bigmoe", "--", "-c", "512"), "flags of bigmoe"),
         (("run", random_demo.path, "--target", "ik_llama.cpp"), "another engine or build"),
@@ -157,7 +187,7 @@ def test_another_engine(run: Run, random_demo: DemoModel, desktop: Path) -> None
 def test_a_build_before_overrides(run: Run, random_demo: DemoModel, desktop: Path) -> None:
     plan = ("--fit", random_demo.path, "--machine", desktop, "--target", "b5063", "--pin")
     done = run(*plan, "n-cpu-moe=2")
-    assert done.returncode == 3 and "b6089" in done.stderr and "--pin n-cpu-moe=0" in done.stderr
+    assert done.returncode == 1 and "b6089" in done.stderr and "--pin n-cpu-moe=0" in done.stderr
     done = run(*plan, "n-cpu-moe=0")
     assert done.returncode == 0 and "-ot" not in done.stdout.partition("Why")[0]
 

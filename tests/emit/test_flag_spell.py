@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from emit.flag_spell import flag_of, setting_of, spell, spelled
+from emit.dialect import Dialect
+from emit.flag_spell import absent, flag_of, setting_of, spell, spelled
 from emit.flag_table import FLAGS, READ_ONLY, spellings
 from planner.errors import EngineError
 from planner.facts.machine import Engine
@@ -28,7 +29,9 @@ def after(tokens: list[str], flag: str) -> str:
 def test_a_whole_command() -> None:
     settings = make_settings(n_gpu_layers=5, n_cpu_moe=2, n_ubatch=4096, flash_attn=FlashAttn.ON)
     start = "-m model.gguf -fit off -c 4096 -np 1 -ngl 5 --n-cpu-moe 2 -b 4096 -ub 4096 -ctk f16 -ctv f16 -fa on"
-    assert " ".join(one(settings)) == f"{start} --load-mode none -cram 0 -ctxcp 0 --host 127.0.0.1 --port 8080"
+    assert (
+        " ".join(one(settings)) == f"{start} --load-mode none -cram 0 --ctx-checkpoints 0 --host 127.0.0.1 --port 8080"
+    )
 
 
 @pytest.mark.parametrize("scheme", ["https", "http", "HTTPS"])
@@ -115,10 +118,23 @@ def test_the_engines_own_list_decides_over_its_number() -> None:
     settings = make_settings(moe_cache_mib=64, cache_ram_mib=8192, ctx_checkpoints=32, load_mode=LoadMode.MMAP)
     tokens = spell(settings, MODEL, listed)
     assert "--moe-cache-mib" in tokens and "-cram" not in tokens
-    with pytest.raises(EngineError, match="-ctxcp"):
-        spell(replace(settings, ctx_checkpoints=4), MODEL, listed)
+    assert "4" not in spell(replace(settings, ctx_checkpoints=4), MODEL, listed)
+    old = replace(listed, engine=Engine("llama.cpp", 11434, flags=("--swa-checkpoints", "--model", "-fa", "--fit")))
+    assert after(spell(replace(settings, ctx_checkpoints=4, moe_cache_mib=0), MODEL, old), "--swa-checkpoints") == "4"
     part = replace(MACHINE, engine=Engine("llama.cpp", 11549, flags=("--moe-cache-mib",)))
     assert "-cram" in spell(make_settings(), MODEL, part), "a list without -m is not the whole list"
+
+
+@pytest.mark.parametrize(
+    ("build", "said"), [(6200, ()), (6400, ("--swa-checkpoints",)), (6730, ("--ctx-checkpoints",))]
+)
+def test_checkpoints_are_called_as_the_build_calls_them(build: int, said: tuple[str, ...]) -> None:
+    settings = make_settings(ctx_checkpoints=4, flash_attn=FlashAttn.ON)
+    items = spelled(settings, MODEL, MACHINE, build=build)
+    assert tuple(item.flag for item in items if item.setting == "ctx_checkpoints") == said
+    left_out = absent(settings, Dialect(build))
+    assert bool(left_out) == (not said) and all("--ctx-checkpoints" in line for line in left_out)
+    assert absent(make_settings(ctx_checkpoints=32), Dialect(build)) == ()
 
 
 def test_bench_speaks_its_own_dialect() -> None:

@@ -18,7 +18,7 @@ from planner.facts.model import AttentionKind, Model
 from planner.facts.reading import Source
 from planner.facts.workload import Workload
 from planner.plans.memory import DeviceMemory, HostMemory, Memory, Term
-from planner.plans.plan import Candidate, Lint, Plan, Shortfall, Verdict
+from planner.plans.plan import Candidate, Lint, Plan, Refusal, Shortfall, Verdict
 from planner.plans.settings import Tool
 from planner.units import GIB, MIB
 from tests.builders import make_gpu, make_layer, make_machine, make_model
@@ -195,6 +195,39 @@ def test_checkpoints() -> None:
     found = findings(line, memory=memory(2 * GIB, held=19 * GIB))
     assert [(item.code, item.fix) for item in found] == [("checkpoints-hold-state", "--ctx-checkpoints 4")]
     assert findings(line, memory=memory(2 * GIB, held=100 * MIB)) == ()
+
+
+def test_advice_is_that_of_the_nearest_plan() -> None:
+    line = GOOD.replace("-cram 0", "-cram 8192") + " -ctxcp 32 -t 20"
+    parsed = parse_argv(tuple(line.split()), MODEL, ONE, Tool.SERVER)
+    machine = replace(ONE, cpu=Cpu(physical_cores=12, performance_cores=8, logical_cores=16))
+    found = memory(2 * GIB, model=70 * GIB, held=19 * GIB)
+    candidate = Candidate(parsed.settings, found, make_speed(), Verdict.FITS, (Shortfall("host", 2, 1),))
+    near = replace(candidate, settings=replace(parsed.settings, ctx_checkpoints=8, cache_ram_mib=1024))
+    refused = Plan(machine, MODEL, Workload(), candidate, refusal=Refusal((), near, ""), lint=())
+    fixes = {item.code: item.fix for item in lint(parsed, refused)}
+    assert fixes["threads-over-cores"] == "-t 8"
+    assert (fixes["checkpoints-hold-state"], fixes["prompt-cache-too-large"]) == ("--ctx-checkpoints 8", "-cram 1024")
+    kept = replace(near, settings=parsed.settings)
+    codes = {item.code for item in lint(parsed, replace(refused, refusal=Refusal((), kept, "")))}
+    assert not codes & {"checkpoints-hold-state", "prompt-cache-too-large"}
+
+
+@pytest.mark.parametrize(
+    ("build", "flag", "says"),
+    [
+        (6200, "--swa-checkpoints", "b6325"),
+        (6400, "--swa-checkpoints", None),
+        (6400, "--ctx-checkpoints", "b6730"),
+        (6730, "-ctxcp", None),
+        (11549, "--swa-checkpoints", None),
+    ],
+)
+def test_checkpoints_of_a_build(build: int, flag: str, says: str | None) -> None:
+    found = [item for item in findings(f"{GOOD} {flag} 3", build=build) if item.code == "unsupported-flag"]
+    messages = [item.message for item in found if item.flag == flag]
+    assert [says in message for message in messages] == ([True] if says else [])
+    assert build != 6400 or all(item.fix == "--swa-checkpoints 3" for item in found if item.flag == flag)
 
 
 def test_every_code_is_kebab_case_and_tested_here() -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from emit import argv
-from emit.flag_table import FLAGS
-from planner.errors import EngineError
+from emit.flag_table import BIGMOE_FLAGS, FLAGS, IK_FLAGS
+from planner.errors import EngineError, TargetError
 from planner.facts.machine import Overflow
 from planner.facts.workload import Target, Workload
 from planner.plans.plan import Plan, Verdict
@@ -31,6 +31,19 @@ def test_ik_names_the_blocks_and_leaves_fit_alone() -> None:
         "-cram 8192 --host 127.0.0.1 --port 8080"
     )
     assert "-ot" not in argv.argv(plan_of(IK, n_cpu_moe=0))
+
+
+def test_what_places_no_single_tensors_is_the_same_in_rules_and_tables() -> None:
+    rows = {Target.IK: IK_FLAGS, Target.BIGMOE: BIGMOE_FLAGS}
+    for target, table in rows.items():
+        row = next(row for row in table if row.setting == "override_tensor")
+        assert bool(row.names) == target.takes_tensors
+
+
+def test_a_refusal_names_overrides_as_they_are_written() -> None:
+    with pytest.raises(TargetError, match=r"found blk\\\.2=CPU ") as caught:
+        argv.argv(plan_of(BIGMOE, override_tensor=(("blk\\.2", "CPU"),)))
+    assert caught.value.exit_code == 1
 
 
 def test_ik_repacks_only_where_no_gpu_copies() -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from emit import argv, machine_view, memory_view, model_view, rule_page, shell, text
+from emit import argv, html_page, machine_view, memory_view, model_view, rule_page, shell, text
 from planner.facts.machine import Cpu, Disk, LayerRate, ReadPoint
 from planner.facts.outcome import ProbeReport
 from planner.facts.reading import Reading, Source
 from planner.plans.decision import Confidence, RuleDoc
-from planner.plans.memory import joined
+from planner.plans.memory import PROMPT_CACHE, Term, joined, total
 from planner.plans.oracle import Confirmation, Difference, Oracle
 from planner.plans.plan import Caution, Exchange, Lint, Plan
 from planner.units import GIB, MIB
@@ -224,6 +224,21 @@ def test_where_no_flag_helps_none_is_shown() -> None:
     nothing = make_plan(lint=(Lint("out-of-memory", "-ot", "CUDA0 is short", None),), decisions=(), exchange=())
     page = shown(text.check_view(nothing))
     assert "[out-of-memory]" in page and "leave it out" not in page and "None" not in page
+
+
+def test_the_prompt_cache_and_repacked_weights_have_rows_of_their_own() -> None:
+    memory = make_plan().chosen.memory
+    cache = Term(PROMPT_CACHE, 8 * GIB, Source.DERIVED)
+    plain = total(memory.host.overhead)
+    host = replace(memory.host, overhead=(*memory.host.overhead, cache), repacked_bytes=3 * GIB)
+    memory = replace(memory, host=host)
+    rows = {line[:19].strip(): line[19:].split() for line in shown(memory_view.table(memory)).splitlines()}
+    assert rows["prompt cache"] == ["8,192"] and rows["overhead"][-1] == f"{plain // MIB:,}"
+    assert rows["of it repacked"] == ["3,072"]
+    page = html_page.html_page(replace(make_plan(), chosen=replace(make_plan().chosen, memory=memory)))
+    assert 'title="prompt cache 8,192 MiB"' in page and "of it repacked" in page
+    bare = shown(memory_view.table(make_plan().chosen.memory))
+    assert "prompt cache" not in bare and "repacked" not in bare
 
 
 def test_the_table_shows_what_devices_take_of_ram() -> None:

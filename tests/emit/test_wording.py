@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from emit import wording
+from planner import units
 from planner.facts.reading import Reading, Source
 from planner.plans.decision import Evidence
 from planner.plans.memory import Memory, joined
 from planner.plans.plan import Candidate, Shortfall
+from planner.plans.speed import Band
 from planner.units import GIB, MIB
 from tests.builders import make_gpu, make_machine, make_settings
 from tests.emit.plans import make_candidate, make_decision, make_plan, measured_machine, refused_plan
@@ -36,7 +38,24 @@ def test_clean_leaves_nothing_unsafe(text: str) -> None:
 
 @pytest.mark.parametrize(("value", "shown"), [(4180.4, "4,180"), (41.94, "41.9"), (0.714, "0.71"), (0.0, "0.00")])
 def test_number(value: float, shown: str) -> None:
-    assert wording.number(value) == shown
+    assert units.number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(10.23, "10.2 s"), (119.6, "120 s"), (120, "2 min 0 s"), (200.4, "3 min 20 s"), (599.7, "10 min"),
+     (1882, "31 min"), (3599, "1 h 0 min"), (27840, "7 h 44 min")],
+)  # fmt: skip
+def test_long_turns_read_as_minutes_and_hours(seconds: float, shown: str) -> None:
+    assert units.duration(seconds) == shown
+    spoken = wording.band(Band(seconds / 2, seconds, seconds * 2), "s")
+    assert spoken.startswith(shown)
+
+
+def test_two_speeds_show_the_digits_that_tell_them_apart() -> None:
+    assert units.apart(103.0, 60.3) == ("103", "60.3")
+    assert units.apart(0.0641, 0.0608) == ("0.0641", "0.0608")
+    assert units.apart(2.0, 2.0) == ("2", "2")
 
 
 @pytest.mark.parametrize(
@@ -91,11 +110,27 @@ def test_headline_without_gpu_speaks_of_ram() -> None:
 def test_headline_of_what_does_not_fit() -> None:
     assert (
         wording.headline(refused_plan())
-        == "Does not fit: Hand made. No placement keeps the headroom; CUDA0 lacks 2,048 MiB."
+        == "Does not fit: Hand made. No placement keeps the headroom; CUDA0 lacks 2,048 MiB of its headroom."
     )
     plan = make_plan()
     short = make_candidate(plan.chosen.settings, plan.machine, shortfalls=(Shortfall("CUDA0", 3 * GIB, GIB),))
-    assert wording.headline(replace(plan, chosen=short)).endswith("CUDA0 lacks 2,048 MiB.")
+    assert wording.headline(replace(plan, chosen=short)).endswith("CUDA0 lacks 2,048 MiB of its headroom.")
+
+
+def test_a_shortage_is_one_number_and_says_what_of_it_is_headroom() -> None:
+    memory = make_plan().chosen.memory
+    device, host = memory.devices[0], replace(memory.host, available_bytes=8 * GIB)
+    small = replace(device, total_bytes=device.used_before_bytes + device.predicted_bytes - GIB)
+    memory = replace(memory, devices=(small,), host=host)
+    room = small.total_bytes - small.used_before_bytes
+    lacking = Shortfall("CUDA0", small.predicted_bytes, room - 512 * MIB)
+    assert wording.lack(lacking, memory) == "lacks 1,536 MiB, 512 MiB of headroom included"
+    assert wording.lack(replace(lacking, available_bytes=room), memory) == "lacks 1,024 MiB"
+    ram = Shortfall("host", host.unevictable_bytes, host.unevictable_bytes - GIB)
+    kept = 8 * GIB - ram.available_bytes
+    assert kept > GIB and wording.lack(ram, memory) == "lacks 1,024 MiB of its headroom"
+    pinned = Shortfall("host", 5 * GIB, 4 * GIB)
+    assert wording.lack(pinned, memory) == "lacks 1,024 MiB"
 
 
 def sharing(available: int, *gpus: str) -> Candidate:

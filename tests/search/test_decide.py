@@ -4,19 +4,22 @@ from pathlib import Path
 
 import pytest
 
+from planner import units
 from planner.cost.model import CostModel
 from planner.errors import OptionError, PolicyError
 from planner.facts.machine import Os, Overflow, Ram
 from planner.facts.outcome import ProbeReport
 from planner.facts.reading import Source
-from planner.facts.workload import Workload
+from planner.facts.workload import Target, Workload
 from planner.gguf.analyze import analyze
 from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
 from planner.plans.memory import total
 from planner.plans.plan import Verdict
 from planner.plans.rule import Problem, Proposal, Rule
 from planner.plans.settings import Tool
+from planner.plans.speed import Band
 from planner.search import judge, plan
+from planner.search.exchange import difference
 from planner.units import GIB
 from policies import RULES
 from tests.policies.problems import big_model, card, decision, machine, problem, solved, windows
@@ -73,6 +76,19 @@ def test_larger_than_ram_pages_and_says_so() -> None:
     assert result.verdict is Verdict.PAGES
     assert "pages" in [c.code for c in result.cautions]
     assert result.chosen.speed.decode_tps.mid < solved(machine(card(4))).chosen.speed.decode_tps.mid
+    held, mapped = result.chosen.memory.host.resident
+    assert 0 <= held < mapped
+    for item in result.decisions:
+        assert "evictable" not in item.headline and "RAM anyway" not in item.headline, item.headline
+        if item.setting in ("n_cpu_moe", "load_mode"):
+            assert f"RAM holds {units.size(held)} of {units.size(mapped)}" in item.headline
+
+
+def test_a_target_without_single_tensors_gets_whole_blocks() -> None:
+    """``test_placement`` holds that the same card gets an override for llama.cpp."""
+    for eighths in range(40, 50):
+        settings = solved(machine(card(eighths / 8)), target=Target.BIGMOE).chosen.settings
+        assert settings.override_tensor == ()
 
 
 def test_budget_overrides_stand_in_for_what_is_free() -> None:
@@ -91,6 +107,13 @@ def test_exchange_rates_price_context_and_ubatch() -> None:
     rows = {e.change: e.effect for e in solved(machine(card(6)), n_ctx=8192).exchange}
     assert "in RAM" in rows["n_ctx 16,384"]
     assert "decode" in rows["n_ctx 16,384"]
+
+
+def test_a_step_that_changes_nothing_is_not_listed() -> None:
+    chosen = solved(machine(card(6)), n_ctx=8192).chosen
+    assert difference(chosen, chosen) == ""
+    faster = replace(chosen.speed, decode_tps=Band(1.0, 1.1 * chosen.speed.decode_tps.mid, 1e9))
+    assert difference(replace(chosen, speed=faster), chosen) == "prefill +0%, decode +10%"
 
 
 def test_a_rule_that_lies_is_named() -> None:

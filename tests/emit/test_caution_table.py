@@ -1,0 +1,27 @@
+"""Every caution that the sources raise has its manual, and none is left over."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from emit.caution_table import CAUTIONS
+
+ROOT = Path(__file__).parents[2]
+
+
+def raised() -> set[str]:
+    found = set()
+    for package in ("planner", "policies", "emit", "probes"):
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == "Caution":
+                    code = node.args[0]
+                    assert isinstance(code, ast.Constant), f"{path}:{node.lineno} has no plain code"
+                    found.add(str(code.value))
+    return found
+
+
+def test_every_code_has_a_manual() -> None:
+    codes = [item.code for item in CAUTIONS]
+    assert len(set(codes)) == len(codes) and set(codes) == raised()
