@@ -247,7 +247,7 @@ def test_a_limit_on_memory(run: Run, random_demo: DemoModel, engine: Path, tmp_p
     assert result["steps_back"] and all("memory" in step["reason"] for step in result["steps_back"])
 
 
-@pytest.mark.parametrize("kib", [60_000, 100_000, 120_000, 170_000, 200_000, 210_000])
+@pytest.mark.parametrize("kib", [80_000, 100_000, 120_000, 170_000, 200_000, 210_000])
 def test_a_limit_on_all_of_us(
     start: Callable[..., Command], model: Path, environment: dict[str, str], tmp_path: Path, engine: Path, kib: int
 ) -> None:
@@ -267,7 +267,7 @@ def test_a_limit_on_all_of_us(
     if result["verdict"] == "failed":
         assert done.returncode == 1 and "memory" in result["reason"], result
     else:
-        assert kib > 60_000 and result["answer"]["predicted_n"] > 0
+        assert kib > 80_000 and result["answer"]["predicted_n"] > 0
     left = [p for p in psutil.process_iter(["cmdline"]) if str(model) in (p.info["cmdline"] or ())]
     assert not left
 
