@@ -13,7 +13,7 @@ MAX_PIECE: Final = 64 << 10
 """Characters of one piece of text; a token has a few."""
 MAX_TEXT: Final = 4 << 20
 SLACK_TOKENS: Final = 16
-"""Tokens that may come beyond those asked for: llama-server b11549 sends 66 for 64."""
+"""Tokens that may come beyond those asked for before an answer counts as none."""
 PIECES: Final = 2
 """Pieces per token at most: a parser of thoughts may split one."""
 LEAST_MS: Final = 1e-3
@@ -101,7 +101,12 @@ class Reading:
 
 
 def _piece(event: dict[str, Any]) -> tuple[str, list[int]]:
-    """Text and token ids of one event of either endpoint; a reasoning model's thoughts are text, too."""
+    """Text and token ids of one event of either endpoint; a reasoning model's thoughts are text, too.
+
+    Events of progress through the prompt bring a token 0 that nobody wrote (llama-server b11549).
+    """
+    if isinstance(event.get("prompt_progress"), dict):
+        return "", []
     choices = event.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], dict):
         delta = choices[0].get("delta")

@@ -66,6 +66,16 @@ def test_a_completion() -> None:
     assert answer.decode_tps == pytest.approx(3 / 0.1757)
 
 
+def test_progress_is_no_token() -> None:
+    """llama-server b11549 puts ``tokens: [0]`` into events of progress, two of them and more for a long prompt."""
+    progress = {"content": "", "tokens": [0], "prompt_progress": {"total": 12, "processed": 0}}
+    done = progress | {"prompt_progress": {"total": 12, "processed": 12}}
+    reading = fed(progress, done, {"content": "a", "tokens": [5]}, {"content": "b", "tokens": [6], "timings": TIMINGS})
+    answer = reading.answer()
+    assert answer is not None and (answer.tokens, reading.processed) == ((5, 6), 12)
+    assert answer.first_s == pytest.approx(0.7) and answer.gaps_s == pytest.approx((0.1,))
+
+
 def test_nobody_answers_faster_than_the_answer_comes() -> None:
     told = TIMINGS | {"predicted_ms": 0.002}
     answer = fed(*({"content": "a", "tokens": [n]} for n in range(3)), {"content": "", "timings": told}).answer()
