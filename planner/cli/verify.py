@@ -40,7 +40,7 @@ class VerifyOptions:
         typer.Option(
             min=0, max=86400, callback=seconds, metavar="SECONDS", help="What the long prompt and trials may take."
         ),
-    ] = 300.0
+    ] = 480.0
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the plan, what would be tried and what it takes.")
     ] = False

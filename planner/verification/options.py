@@ -18,6 +18,6 @@ class Options:
 
     prompt: str | None = None
     max_trials: int = 6
-    budget_s: float = 300.0
+    budget_s: float = 480.0
     own: Own = field(default_factory=Own)
     serve: bool = False

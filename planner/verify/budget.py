@@ -18,7 +18,8 @@ EARLY: Final = 1 / 8
 KEPT_BACK: Final = 0.4
 """Share of the budget that trials leave for a look at depth that is still to come, at most."""
 TOGETHER: Final = 3
-"""Trials that should find room: a change takes no more time than leaves the two cheapest others theirs."""
+"""Trials that should find room: a change takes its share of the time at most, or what it needs at least, and leaves the
+two cheapest others theirs."""
 LEAST_PROMPT: Final = 128
 UBATCHES: Final = (4, 2, 1)
 """A prompt that shows prefill has so many ubatches, the most that is affordable."""
@@ -159,7 +160,7 @@ def choose(pace: Pace, attempts: tuple[Attempt, ...], bounds: Bounds, left_s: fl
             if offer.least <= allowed:
                 fair = max(left_s / together, offer.least)
                 prompt_n, seconds = next((n, s) for n, s in offer.costs if s <= min(fair, allowed))
-                return Choice(offer.attempt, prompt_n, seconds, allowed)
+                return Choice(offer.attempt, prompt_n, seconds, min(fair, allowed))
     return None
 
 
