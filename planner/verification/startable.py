@@ -45,7 +45,7 @@ def check_plan(plan: Plan) -> None:
         raise EngineError(
             "llama.cpp",
             expected="a llama-server to start",
-            found="none",
+            found="none that tells its version",
             advice="name its folder with --llama, or install moeplan[embedded]",
         )
 

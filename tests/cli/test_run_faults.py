@@ -283,7 +283,12 @@ def test_too_little_for_moeplan_itself(model: Path, environment: dict[str, str],
         check=False,
     )
     assert done.returncode not in (0, 2) and done.stdout == ""
-    assert "emory" in done.stderr or "failed to map" in done.stderr
+    causes = (
+        "emory",
+        "failed to map",
+        "none that tells its version",
+    )  # ours, Python's, the engine's: what is hit first
+    assert any(cause in done.stderr for cause in causes)
 
 
 @pytest.fixture
