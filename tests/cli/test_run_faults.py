@@ -314,11 +314,11 @@ def group(request: pytest.FixtureRequest) -> Iterator[Path]:
     pytest.skip("no control group for memory can be made here")
 
 
-@pytest.mark.parametrize("group", [60, 120], indirect=True)
+@pytest.mark.parametrize("group", [150, 300], indirect=True)
 def test_the_kernel_ends_the_server_for_memory(
     group: Path, random_demo: DemoModel, environment: dict[str, str], tmp_path: Path, engine: Path
 ) -> None:
-    """A cache of 1.3 GB in a group of 60 or 120 MiB: SIGKILL, which is told from one of somebody else."""
+    """A cache of 1.3 GB in a group of 150 or 300 MiB, where the server is by far the largest: SIGKILL, which is told from one of somebody else."""
     shell = f'echo $$ > {group}/cgroup.procs && exec "$0" -m planner "$@"'
     large = ("--ctx", "131072", "--ram", "8GiB", "--no-oracle", "--pin", "cache-ram-mib=0")
     options = ("verify", random_demo.path, *SHORT, *large, "--json", "--llama", engine)
@@ -342,7 +342,8 @@ def test_a_slot_that_the_server_caps_is_no_failure(run: Run, random_demo: DemoMo
     large = ("--ctx", "131072", "--ram", "8GiB", "--max-trials", "0", "--budget", "60")
     done = run("verify", random_demo.path, *ONE, *large, "--json", "--llama", engine)
     result = json.loads(done.stdout)
-    assert result["verdict"] in ("verified", "slower") and result["depth_tokens"] < 8192 and result["deep"]
+    assert result["verdict"] in ("verified", "slower"), result["reason"]
+    assert result["depth_tokens"] < 8192 and result["deep"]
 
 
 @pytest.mark.parametrize("how", ["replaced", "cut"])
