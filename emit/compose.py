@@ -11,7 +11,6 @@ from planner.errors import OptionError
 from planner.facts.machine import Backend
 from planner.facts.workload import Target
 from planner.plans.plan import Plan
-from planner.plans.settings import LoadMode
 
 _IMAGE: Final = "ghcr.io/ggml-org/llama.cpp:server"
 _VARIANTS: Final[dict[Backend, str]] = {
@@ -66,18 +65,12 @@ def compose(plan: Plan) -> str:
     if local:
         lines += ["    volumes:\n      - type: bind\n", f"        source: {_string(folder or '.')}\n"]
         lines += [f'        target: "{_MODELS}"\n        read_only: true\n']
-    if locks_memory(plan):
+    if service.locks_memory(plan):
         lines += ["    ulimits:\n      memlock: -1\n"]
     if backend in _NODES:
         lines += ["    devices:\n", *(f'      - "{node}"\n' for node in _NODES[backend])]
     lines += [_NVIDIA] if backend is Backend.CUDA else []
     return text + "".join(lines) + '    restart: "unless-stopped"\n'
-
-
-def locks_memory(plan: Plan) -> bool:
-    """Whether the server pins or locks host memory, for which the usual limit of some MiB is too low."""
-    locked = plan.chosen.settings.load_mode in (LoadMode.MLOCK, LoadMode.MMAP_MLOCK)
-    return locked or plan.chosen.memory.host.pinned_bytes > 0
 
 
 def _backend(plan: Plan) -> Backend | None:

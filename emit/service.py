@@ -11,6 +11,7 @@ from emit.flag_spell import Spelled
 from planner.errors import OptionError
 from planner.facts.workload import Target
 from planner.plans.plan import Plan
+from planner.plans.settings import LoadMode
 
 _SHARD: Final = re.compile(r"-\d{5}-of-\d{5}$")
 _WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]|\\\\")
@@ -67,3 +68,9 @@ def serving(form: str, plan: Plan, *targets: Target) -> None:
 def port_of(flags: tuple[Spelled, ...]) -> str:
     """The port that the command serves at."""
     return next((item.value for item in flags if item.setting == "port"), "8080")
+
+
+def locks_memory(plan: Plan) -> bool:
+    """Whether the server pins or locks host memory, for which the usual limit of some MiB is too low."""
+    locked = plan.chosen.settings.load_mode in (LoadMode.MLOCK, LoadMode.MMAP_MLOCK)
+    return locked or plan.chosen.memory.host.pinned_bytes > 0

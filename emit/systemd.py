@@ -9,7 +9,6 @@ import re
 from typing import Final
 
 from emit import argv, service, wording
-from emit.compose import locks_memory
 from planner.errors import OptionError
 from planner.facts.machine import Os
 from planner.facts.workload import Target
@@ -32,7 +31,7 @@ def systemd(plan: Plan) -> str:
         raise OptionError("--format systemd", expected="a Linux machine", found=plan.machine.os.value)
     name, program = service.name(plan), argv.program(plan)
     install = f"Put it at ~/.config/systemd/user/{name}.service, then: systemctl --user enable --now {name}"
-    locked = locks_memory(plan)
+    locked = service.locks_memory(plan)
     notes = [install, *(["LimitMEMLOCK= works up to the hard limit of the user's session."] if locked else [])]
     text = "".join(f"# {line}\n" for line in service.remarks(plan, *notes))
     if plan.refusal is not None:

@@ -14,6 +14,7 @@ Apple's technical specifications, where the f16 rate is that of f32: as publishe
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from planner.cost.known_amd import AMD
@@ -52,6 +53,7 @@ class KnownGpu(NamedTuple):
     pcie: tuple[int, int] | None
 
 
+@lru_cache(maxsize=64)
 def resident_threads(name: str | None) -> int | None:
     """Threads that an NVIDIA card of that name keeps resident (``known_sms``); None for names it does not list."""
     if not name:
