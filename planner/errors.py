@@ -74,3 +74,11 @@ class RoutingFileError(MoeplanError):
 
 class CaptureError(MoeplanError):
     """A capture of routing statistics that did not come about."""
+
+
+STARVED = "out of memory: the system gives moeplan itself no more (see ulimit -v, ulimit -u)"
+
+
+def starved(error: Exception) -> bool:
+    """Whether we ourselves got no memory: a new thread needs some for its stack, too."""
+    return isinstance(error, MemoryError) or "can't start new thread" in str(error)

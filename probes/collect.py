@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Literal
 
-from planner.errors import EngineError
+from planner.errors import STARVED, EngineError, starved
 from planner.facts.machine import Machine
 from planner.facts.outcome import ProbeReport
 from probes import (
@@ -77,7 +77,7 @@ def _timed(host: Host, probe: Probe, request: Request, seen: Seen) -> tuple[Foun
     except EngineError:
         raise
     except Exception as e:  # a probe meets whatever a machine holds; its failure must stay its own
-        outcome = Failed(clean(f"{type(e).__name__}: {e}"))
+        outcome = Failed(STARVED if starved(e) else clean(f"{type(e).__name__}: {e}"))
     return outcome, max(host.clock() - start, 0.0)
 
 

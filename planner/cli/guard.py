@@ -13,7 +13,7 @@ from typing import Any, TextIO
 
 import typer
 
-from planner.errors import Ended, MoeplanError
+from planner.errors import STARVED, Ended, MoeplanError, starved
 
 REPORT_TO = "run it again with MOEPLAN_DEBUG=1 and report the output"
 
@@ -37,8 +37,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
         except Exception as error:
             if os.environ.get("MOEPLAN_DEBUG"):
                 raise
-            if isinstance(error, MemoryError) or "can't start new thread" in str(error):
-                complain("out of memory: the system gives moeplan itself no more (see ulimit -v, ulimit -u)")
+            if starved(error):
+                complain(STARVED)
                 raise typer.Exit(3) from error
             complain(f"a defect of moeplan: {type(error).__name__}: {error} ({REPORT_TO})")
             raise typer.Exit(3) from error

@@ -42,10 +42,11 @@ def check_plan(plan: Plan) -> None:
     if "://" in plan.model.path:
         raise OptionError(plan.model.path, expected="a file on this computer", found="an address: download it first")
     if plan.machine.engine is None:
+        told = next((report.reason for report in plan.machine.probes if report.name == "engine"), "")
         raise EngineError(
             "llama.cpp",
             expected="a llama-server to start",
-            found="none that tells its version",
+            found=told or "none",
             advice="name its folder with --llama, or install moeplan[embedded]",
         )
 
