@@ -33,6 +33,8 @@ class Reading:
     processed: int = 0
     """Tokens of the prompt that are done, where the server tells."""
     timings: dict[str, Any] | None = None
+    timed_s: float | None = None
+    """When the last timings came."""
     n_chars: int = 0
     """Of the whole text."""
 
@@ -43,7 +45,7 @@ class Reading:
             self.processed = _whole(progress.get("processed")) or self.processed
         timings = event.get("timings")
         if isinstance(timings, dict):
-            self.timings = timings
+            self.timings, self.timed_s = timings, at_s
         piece, ids = _piece(event)
         if piece or ids:
             self.times_s.append(at_s)
@@ -73,9 +75,9 @@ class Reading:
         return tuple(b - a for a, b in zip(self.times_s, self.times_s[1:], strict=False))
 
     def answer(self) -> Answer | None:
-        """The whole answer; None if it broke off before its timings."""
+        """The whole answer, which may have no text; None if it broke off before its timings."""
         found = self.timings
-        if found is None or self.first_s is None:
+        if found is None or self.timed_s is None:
             return None
         numbers = [_number(found.get(name)) for name in ("prompt_ms", "predicted_ms")]
         counts = [_whole(found.get(name)) for name in ("prompt_n", "predicted_n")]
@@ -83,6 +85,8 @@ class Reading:
             return None
         prompt_ms, predicted_ms = (n or 0.0 for n in numbers)
         prompt_n, predicted_n = (n or 0 for n in counts)
+        if self.first_s is None and not predicted_n:
+            return None  # these timings came with progress through the prompt
         seen_s = sum(self.gaps_s)
         if predicted_ms / 1e3 < seen_s / DOUBT:
             predicted_ms = 1e3 * seen_s  # nobody answers faster than the answer comes
@@ -93,7 +97,7 @@ class Reading:
             prompt_s=prompt_ms / 1e3,
             predicted_n=predicted_n,
             predicted_s=predicted_ms / 1e3,
-            first_s=self.first_s,
+            first_s=self.timed_s - self.start_s if self.first_s is None else self.first_s,
             gaps_s=self.gaps_s,
             draft_n=_whole(found.get("draft_n")),
             draft_accepted=_whole(found.get("draft_n_accepted")),

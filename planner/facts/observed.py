@@ -13,7 +13,7 @@ class Answer:
         tokens: ids as the engine gave them; empty where it gives none (chat).
         prompt_n, predicted_n: tokens computed (a part that came from a cache is not in ``prompt_n``).
         prompt_s, predicted_s: the engine's own seconds for them.
-        first_s: from the question to the first token, as the asker saw it.
+        first_s: from the question to the first token, as the asker saw it; to the end where none had text.
         gaps_s: between tokens, as the asker saw them.
         draft_n, draft_accepted: of speculative decoding; None without it.
     """

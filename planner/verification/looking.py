@@ -31,6 +31,7 @@ SPARE: Final = 16
 LEAST_SLOT: Final = 64
 """Tokens of a slot that hold our question in a chat template (about 30), and enough of an answer to time it."""
 LEAST_ANSWER: Final = 8
+"""Tokens of an answer that tell how fast it came."""
 MANY: Final = 1 << 31
 
 
@@ -96,17 +97,29 @@ def first(live: Live, pricing: Pricing, prompt: str | None, listener: Listener) 
             return live.trouble(found)
     assert isinstance(prose, tuple) and isinstance(own, tuple)
     slot = min(slot_tokens(live.candidate.settings), live.session.placement().n_ctx or MANY)
-    n_predict = min(n_predict, slot - len(own) - SPARE)
-    if n_predict < LEAST_ANSWER:
+    most = slot - len(own) - SPARE
+    if most < LEAST_ANSWER:
         return _too_long(slot, len(own))
-    answer = live.ask(Question(asked, n_predict, chat=True), len(own), listener.hear)
+    answer = live.ask(Question(asked, min(n_predict, most), chat=True), len(own), listener.hear)
     listener.heard()
     if not isinstance(answer, Answer):
         return answer
     rate = "" if answer.decode_tps is None else f", then {answer.decode_tps:,.1f} tok/s"
-    listener.note(f"first token after {answer.first_s:.2f} s{rate}")
+    listener.note(f"first token after {answer.first_s:.2f} s{rate}" if answer.text else "the model answered nothing")
     live.watch.sampler.take()
-    return Seen(live, answer, prose, live.session.placement(), slot)
+    seen = Seen(live, answer, prose, live.session.placement(), slot)
+    return seen if answer.predicted_n >= LEAST_ANSWER else _timed(seen, len(own), min(TOKENS, most), listener)
+
+
+def _timed(seen: Seen, prompt_n: int, n_predict: int, listener: Listener) -> Seen | Trouble:
+    """A model may end its answer at once: then one to our own prose, without an end, says how fast it is."""
+    from planner.facts.observed import Answer
+    from probes.session import Question
+
+    listener.note(f"{seen.answer.predicted_n} tokens say nothing of its speed: asking for {n_predict} more")
+    question = Question(filled(seen.prose, prompt_n), n_predict, exact=True)
+    found = seen.live.ask(question, prompt_n, lambda piece: None)
+    return replace(seen, long=found) if isinstance(found, Answer) else found
 
 
 def longer(seen: Seen, prompt_n: int, pace: Pace, seconds: float, listener: Listener) -> Seen | Trouble:

@@ -84,8 +84,10 @@ def test_a_plan_file_is_verified_as_it_is(run: Run, random_demo: DemoModel, engi
     assert "explain" not in run("explain", "-ub", "--plan", checked).stderr
 
 
-def test_a_dry_run_starts_nothing(run: Run, random_demo: DemoModel, engine: Path) -> None:
-    done = run("verify", random_demo.path, "--fit", "--dry-run", "--max-trials", "2", "--llama", engine)
+def test_a_dry_run_starts_nothing(run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path) -> None:
+    """In a cache of its own: what other tests taught under load is no part of this forecast."""
+    own = {"XDG_CACHE_HOME": str(tmp_path / "own")}
+    done = run("verify", random_demo.path, "--fit", "--dry-run", "--max-trials", "2", "--llama", engine, env=own)
     assert done.returncode == 0 and "starting" not in done.stderr
     assert "Would be tried, in this order" in done.stdout and "Observed" not in done.stdout
     tried = done.stdout.partition("Would be tried, in this order")[2].splitlines()
@@ -112,6 +114,21 @@ def test_a_key_from_elsewhere_is_used_and_never_shown(
     done = run("verify", *short, *own, env={"LLAMA_API_KEY": "s3cret,other"} if where == "variable" else None)
     assert result(done)["answer"]["predicted_n"] > 0
     assert "s3cret" not in done.stdout + done.stderr
+
+
+def test_an_answer_that_ends_at_once_is_timed_by_another(run: Run, random_demo: DemoModel, engine: Path) -> None:
+    short = (random_demo.path, *ONE, "--max-trials", "0", "--budget", "0", "--json", "--llama", engine)
+    eos = 257
+    done = run("verify", *short, "--", "--logit-bias", f"{eos}+100")
+    found = result(done)
+    assert found["answer"]["text"] == "" and "the model answered nothing" in done.stderr
+    assert {item["term"] for item in found["observed"]} >= {"prefill", "decode"}
+
+
+def test_an_answer_may_be_asked_for_shorter_than_what_times_one(run: Run, random_demo: DemoModel, engine: Path) -> None:
+    short = (random_demo.path, *ONE, "--max-trials", "0", "--budget", "0", "--json", "--llama", engine)
+    found = result(run("verify", *short, "--prompt", "hi", "--answer-tokens", "2"))
+    assert found["answer"]["predicted_n"] <= 2
 
 
 def test_refresh_measures_again(run: Run, random_demo: DemoModel, engine: Path) -> None:

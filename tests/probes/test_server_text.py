@@ -76,6 +76,16 @@ def test_progress_is_no_token() -> None:
     assert answer.first_s == pytest.approx(0.7) and answer.gaps_s == pytest.approx((0.1,))
 
 
+def test_an_answer_may_have_no_text() -> None:
+    """A model that ends its answer at once; timings of progress alone, which a dying server leaves, are no answer."""
+    progress = {"choices": [], "prompt_progress": {"processed": 12}, "timings": TIMINGS | {"predicted_n": 0}}
+    assert fed(progress).answer() is None
+    ended = {"choices": [{"delta": {}}], "timings": TIMINGS | {"predicted_n": 1, "predicted_ms": 0.001}}
+    answer = fed(progress, ended).answer()
+    assert answer is not None and (answer.text, answer.predicted_n, answer.decode_tps) == ("", 1, None)
+    assert answer.first_s == pytest.approx(0.6) and answer.prefill_tps == pytest.approx(12 / 0.2747)
+
+
 def test_nobody_answers_faster_than_the_answer_comes() -> None:
     told = TIMINGS | {"predicted_ms": 0.002}
     answer = fed(*({"content": "a", "tokens": [n]} for n in range(3)), {"content": "", "timings": told}).answer()
