@@ -16,8 +16,8 @@ Two things are added here that no plan for llama-server holds, from the same sou
 
 For every series it prints predicted and measured prefill and decode with their rank correlation over settings: rows
 that are predicted alike are repeats of one setting and count once, by their median; a series of repeats has no rank.
-Rows of two builds are two series. Then, for every context of the table and two builds, the plan with what it leaves
-free, beside the configurations that collapsed.
+Rows of two builds are two series. Then, for every context of the table, two builds and an unknown one, the plan
+with what it leaves free, beside the configurations that collapsed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ LAYOUTS = {"Qwen3.8-Flash-Next": "qwen3.8-flash-next", "Qwen3.6-35B-A3B": "qwen3
 PATCHED = ("STAGING", "promote_threshold", "graphs disabled", "graphs OFF", "REGISTER_HOST", "-ngl 10", "profiling")
 CONTEXTS = (2048, 8192, 16384, 32768, 65536)
 ANSWER = 500
-BUILDS = (11549, 10666)
+BUILDS = (11549, 10666, None)
 OWN = ("4e97ac86", "2d4f3154")
 """Commits that the author's own program was built on."""
 
@@ -169,7 +169,7 @@ def rank(points: list[tuple[float, float]]) -> str:
 def plans(model: Model, machine: Machine, rows: list[Row]) -> None:
     """One plan per context of the table, and whether it reaches a configuration that collapsed."""
     assert machine.engine is not None
-    build = machine.engine.build
+    build = f"b{machine.engine.build}" if machine.engine.build else "unknown build"
     for tokens in CONTEXTS:
         work = Workload(n_ctx=tokens + 1024, prompt_tokens=tokens, answer_tokens=ANSWER)
         found = plan(Problem(machine, model, work), RULES)
@@ -180,7 +180,7 @@ def plans(model: Model, machine: Machine, rows: list[Row]) -> None:
         best = max((r.pp for r in near if r.pp), default=None)
         best_tg = max((r.tg for r in near if r.tg), default=None)
         print(
-            f"b{build} {tokens:6,d} tokens: -ncmoe {chosen.n_cpu_moe} -ub {chosen.n_ubatch} -ctk {chosen.type_k} "
+            f"{build} {tokens:6,d} tokens: -ncmoe {chosen.n_cpu_moe} -ub {chosen.n_ubatch} -ctk {chosen.type_k} "
             f"{chosen.load_mode}, {free:,} MiB free {_beyond(found, rows)}; predicted "
             f"{found.chosen.speed.prefill_tps.mid:.0f} / {found.chosen.speed.decode_tps.mid:.1f} tok/s, "
             f"best healthy rows {best} / {best_tg}"

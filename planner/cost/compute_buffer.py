@@ -12,7 +12,7 @@ from planner.cost.layout import Span, active_devices
 from planner.cost.shape import Shape
 from planner.cost.tape import HOST
 from planner.cost.weights import WeightTable
-from planner.facts.machine import Backend, Gpu
+from planner.facts.machine import Backend, Gpu, Machine
 from planner.facts.model import AttentionKind, Model
 from planner.facts.reading import Source
 from planner.plans.memory import Term
@@ -33,9 +33,15 @@ _OLD_SCORES: Final = (850 * MIB, 257_171, 13)
 contexts of 16,384 to 262,144 and ubatches of 32 to 8,192 (zhaoyilun/moe-working-set-16gb)."""
 
 
-def old_scores(model: Model, shape: Shape, build: int | None) -> int:
-    """What an indexer's scores need at least in a build older than those that are mirrored; 0 elsewhere."""
-    if build is None or build >= MIRRORED_BUILDS[0] or not any(layer.indexer_k for layer in model.layers):
+def old_scores(model: Model, shape: Shape, machine: Machine) -> int:
+    """What an indexer's scores need at least in a build older than those that are mirrored; 0 elsewhere.
+
+    A build that nobody knows counts as old under WDDM: there what goes over is paged, slow and said by nothing, while
+    elsewhere the load fails at once.
+    """
+    build = machine.engine.build if machine.engine else None
+    old = machine.wddm if build is None else build < MIRRORED_BUILDS[0]
+    if not old or not any(layer.indexer_k for layer in model.layers):
         return 0
     base, per_token, per_cell = _OLD_SCORES
     return base + shape.n_tokens * (per_token + per_cell * shape.n_ctx)

@@ -171,5 +171,4 @@ def pinned_limit(machine: Machine) -> int | None:
 
     46.4 GiB of an 87 GiB mapping were registered on a 96 GiB machine (zhaoyilun/moe-working-set-16gb).
     """
-    wddm = any(gpu.driver_model is DriverModel.WDDM for gpu in machine.gpus)
-    return machine.ram.total_bytes // 2 if wddm else None
+    return machine.ram.total_bytes // 2 if machine.wddm else None

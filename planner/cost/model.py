@@ -220,11 +220,12 @@ class CostModel:
         self, found: dict[str, tuple[Term, ...]], settings: Settings, shape: Shape
     ) -> dict[str, tuple[Term, ...]]:
         """Compute buffers of the devices raised to what an older build needs for an indexer."""
-        engine = self.machine.engine
-        least = compute_buffer.old_scores(self.model, shape, engine.build if engine else None)
+        least = compute_buffer.old_scores(self.model, shape, self.machine)
         if not least:
             return found
-        detail = "indexer scores of builds before those that are mirrored, as measured with b10666"
+        detail = f"scores of an indexer in builds before b{compute_buffer.MIRRORED_BUILDS[0]}, measured with b10666"
+        if self.machine.engine is None or self.machine.engine.build is None:
+            detail += "; the build is not known and may be one"
         return found | {
             device: (*terms, Term("indexer scores (old build)", least - total(terms), Source.ASSUMED, detail))
             for device, terms in found.items()

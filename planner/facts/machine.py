@@ -195,3 +195,8 @@ class Machine:
     layers: tuple[LayerRate, ...] = ()
     engine: Engine | None = None
     probes: tuple[ProbeReport, ...] = ()
+
+    @property
+    def wddm(self) -> bool:
+        """Whether a GPU's memory is Windows' to page: what goes over is shared memory, and slow."""
+        return any(gpu.driver_model is DriverModel.WDDM for gpu in self.gpus)

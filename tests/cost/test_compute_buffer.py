@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from planner.cost.model import CostModel
-from planner.facts.machine import Backend, Engine
+from planner.facts.machine import Backend, DriverModel, Engine
 from planner.facts.reading import Source
 from planner.gguf.analyze import analyze
 from planner.plans.memory import total
@@ -171,11 +171,19 @@ def test_an_f32_cache_is_copied_to_f16_for_flash_attention() -> None:
     assert 0.9 * 2 * cells * row <= wide - narrow <= 1.1 * 2 * cells * row
 
 
-@pytest.mark.parametrize(("build", "more"), [(10666, True), (11434, False), (None, False)])
-def test_old_builds_hold_an_indexers_scores(zoo: Callable[[str], Path], build: int | None, more: bool) -> None:
+WDDM, LINUX = DriverModel.WDDM, DriverModel.LINUX
+
+
+@pytest.mark.parametrize(
+    ("build", "driver", "more"),
+    [(10666, LINUX, True), (11434, WDDM, False), (None, LINUX, False), (None, WDDM, True)],
+)
+def test_old_builds_hold_an_indexers_scores(
+    zoo: Callable[[str], Path], build: int | None, driver: DriverModel, more: bool
+) -> None:
     """64K, ubatch 8,192: b10666 logged 9,515 MiB (zhaoyilun/moe-working-set-16gb), the builds mirrored take less."""
     model = analyze(str(zoo("qwen3.8-flash-next")))
-    machine = replace(make_machine(make_gpu()), engine=Engine("llama.cpp", build))
+    machine = replace(make_machine(make_gpu(driver_model=driver)), engine=Engine("llama.cpp", build))
     settings = make_settings(
         n_ctx=65536, n_ubatch=8192, n_batch=8192, n_cpu_moe=48, n_gpu_layers=49, flash_attn=FlashAttn.ON
     )
