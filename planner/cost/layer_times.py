@@ -14,11 +14,19 @@ DEVICE: Final = "device"
 ON_HOST: Final = "host"
 
 
+class Prompted(NamedTuple):
+    """Seconds of one block per ubatch and per prompt token, from ubatches of up to ``tokens`` from nothing."""
+
+    fixed_s: float
+    per_token_s: float
+    tokens: int
+
+
 class Measured(NamedTuple):
-    """Seconds of one block: per answered token, per ubatch, and per prompt token. None: not timed."""
+    """Seconds of one block: per answered token, and of a prompt. None: not timed."""
 
     decode_s: float | None
-    prefill: tuple[float, float] | None
+    prefill: Prompted | None
 
 
 NOTHING: Final = Measured(None, None)
@@ -63,9 +71,10 @@ class LayerTimes:
         decode_s = _between(whole.decode_s, mixed.decode_s, share)
         if not streams or mixed.prefill is None:
             return Measured(decode_s, None)
-        fixed = _between(whole.prefill and whole.prefill[0], mixed.prefill[0], share)
-        slope = _between(whole.prefill and whole.prefill[1], mixed.prefill[1], share)
-        return Measured(decode_s, None if fixed is None or slope is None else (fixed, slope))
+        fixed = _between(whole.prefill and whole.prefill.fixed_s, mixed.prefill.fixed_s, share)
+        slope = _between(whole.prefill and whole.prefill.per_token_s, mixed.prefill.per_token_s, share)
+        timed = None if fixed is None or slope is None else Prompted(fixed, slope, mixed.prefill.tokens)
+        return Measured(decode_s, timed)
 
     def _timed(self, block: Block, device: str, experts: str, settings: Settings) -> Measured:
         key = (block, device, experts)
@@ -83,7 +92,8 @@ class LayerTimes:
         rate = next((r for r in like if r.expert_type == block.kind.expert_type), like[0])
         scale = block.active_bytes / rate.read_bytes if rate.read_bytes else 1.0
         decode, slope = rate.decode_s, rate.prefill_s_per_token
-        prefill = (rate.prefill_fixed_s * scale, slope.value * scale) if slope else None
+        most = rate.prefill_batch or 0
+        prefill = Prompted(rate.prefill_fixed_s * scale, slope.value * scale, most) if slope else None
         return Measured(decode.value * scale if decode else None, prefill), rate.threads
 
 

@@ -67,9 +67,8 @@ class Prefill(NamedTuple):
         helper = self._helper(settings, block, tokens)
         timed = self.layers.block(block, device, host_share, settings, offload=helper != HOST).prefill
         if timed is not None:
-            deeper = max(self._attended(block) - tokens / 2, 0.0)
-            scored = self._multiply_s(device, block.score_flop * deeper, rates.ATTENTION_SHARE)
-            seconds = n * (passes * timed[0] + self.prompt * (timed[1] + scored))
+            scored = self._attention_s(device, block, max(self._attended(block) - timed.tokens / 2, 0.0))
+            seconds = n * (passes * timed.fixed_s + self.prompt * (timed.per_token_s + scored))
             costs.compute += seconds
             costs.measured += seconds
             return
@@ -102,11 +101,10 @@ class Prefill(NamedTuple):
         experts = 2.0 * block.expert_params * block.used
         rows = tokens * block.used / touched_share(block.used, tokens) if block.used else 1.0
         dense_on = helper if device == HOST else device
-        attended = self._attended(block)
         fill = rows / (rows + rates.EXPERT_HALF_TOKENS) * rates.EXPERT_SHARE
         return (
             self._multiply_s(dense_on, 2.0 * block.dense_params, rates.DENSE_SHARE)
-            + self._multiply_s(device, block.score_flop * attended, rates.ATTENTION_SHARE)
+            + self._attention_s(device, block, self._attended(block))
             + self._multiply_s(helper, experts * share, fill)
             + self._multiply_s(device, experts * (1.0 - share), fill)
             + (self._between_s(device, block) if device != HOST else 0.0)
@@ -115,6 +113,13 @@ class Prefill(NamedTuple):
     def _attended(self, block: Block) -> float:
         """Tokens that one of the prompt attends to, in the mean; a layer was timed on one ubatch from nothing."""
         return min(self.prompt / 2, block.window) if block.window else self.prompt / 2
+
+    def _attention_s(self, device: str, block: Block, cells: float) -> float:
+        """Seconds in which one token attends to so many."""
+        flop = block.score_flop * cells
+        if device == HOST:
+            return flop / (min(self.rates.core_flops.value, rates.CORE_PROMPT_SCORE_FLOPS) * self.rates.cores)
+        return self._multiply_s(device, flop, rates.ATTENTION_SHARE)
 
     def _between_s(self, device: str, block: Block) -> float:
         """Seconds of one token between the multiplies of a block on a GPU: activations that pass through its memory,

@@ -81,10 +81,14 @@ an RTX 5090 (ggml-org/llama.cpp#22587), 3.6 us on a Radeon 8060S (AMD-Ecosystem/
 ATTENTION_SHARE: Final = 0.4
 """Share of the f16 rate of flash attention: 9.5 ns per token and token of depth (qwen3-30b-a3b, RTX 3090 Ti)."""
 
-CORE_SCORE_SHARE: Final = 0.15
-"""Share of a core's multiply rate that attention of one token reaches, where every head reads the cache for itself:
-10.6 and 10.8 GFLOP/s on two AVX2 cores at depths of 2,048 and 8,000 (65, 35 and 15 tok/s at 0, 2,048 and 8,000;
-llama-bench b11549, the demo model)."""
+CORE_SCORE_FLOPS: Final = 5.5e9
+"""What a core reaches in attention of one token, where every head reads the cache for itself, whatever its vectors:
+10.7 GFLOP/s on two AVX2 cores (65, 35 and 15 tok/s at depths of 0, 2,048 and 8,000), 12 on two AVX-512 cores (67, 37
+and 16.4; llama-bench b11549, the demo model)."""
+
+CORE_PROMPT_SCORE_FLOPS: Final = 3.0e10
+"""The same for tokens of a prompt, computed together: on those AVX-512 cores one of 8,000 tokens took 4.2 to 4.8 ms
+more for each than one of 256 or 512, which is 27 to 32 GFLOP/s per core."""
 
 QUANTISED_CACHE_COST: Final = 2.0
 """Time that a GPU takes to read a quantised cache in decode, against an f16 one of as many elements: at a depth of

@@ -137,7 +137,8 @@ class SpeedModel:
     def _scored_s(self, settings: Settings, block: Block, cells: int) -> float:
         """Seconds that attention of one token on the CPU takes beyond those of reading its cells."""
         cores = min(settings.threads or self.rates.cores, self.rates.cores)
-        computed = block.score_flop * cells / (self.rates.core_flops.value * rates.CORE_SCORE_SHARE * cores)
+        core = min(self.rates.core_flops.value, rates.CORE_SCORE_FLOPS)
+        computed = block.score_flop * cells / (core * cores)
         reading = self.rates.ram.value * rates.RAM_SHARE * self._threads(settings)
         return max(computed - cells * _row_bytes(settings, block) / reading, 0.0)
 

@@ -22,6 +22,7 @@ WORK = Workload(prompt_tokens=2048, answer_tokens=512)
 ACTIVE = 2 * (2 * 256 * 256 + 2 * 256 * 128) + 2 * 256 * 8 + 3 * 256 * 128 * 2 * 2
 CACHE = (2048 + 256) * (128 + 128) * 2
 HEAD = 512_000
+TIMED_TOKENS = 512
 
 
 def measured(value: float) -> Reading:
@@ -30,7 +31,7 @@ def measured(value: float) -> Reading:
 
 def rate(device: str, experts: str, decode: float, per_token: float, fixed: float, **more: object) -> LayerRate:
     base = LayerRate(
-        "0" * 16, device, "moe", "F16", measured(decode), measured(per_token), 512, fixed,
+        "0" * 16, device, "moe", "F16", measured(decode), measured(per_token), TIMED_TOKENS, fixed,
         experts=experts, read_bytes=ACTIVE, threads=None if (device, experts) == ("CUDA0", "device") else 8,
     )  # fmt: skip
     return replace(base, **more)  # type: ignore[arg-type]
@@ -58,35 +59,35 @@ def seconds(settings: Settings, *layers: LayerRate, model: Model | None = None) 
 
 ON_CPU = make_settings(n_gpu_layers=0, devices=(), n_ubatch=512)
 ON_GPU = make_settings(n_ubatch=512)
-SCORED = 4 * (2048 + 256) * 2 * 4 * 128 / (8 * 3.5e10 * rates.CORE_SCORE_SHARE)
+SCORED = 4 * (2048 + 256) * 2 * 4 * 128 / (8 * rates.CORE_SCORE_FLOPS)
 REST_RAM = max(4 * CACHE / (RAM * rates.RAM_SHARE), SCORED) + HEAD / (RAM * rates.RAM_SHARE)
 REST_GPU = (4 * CACHE + HEAD) / (VRAM * rates.VRAM_SHARE)
 
 
-def deeper(n_ubatch: int, flops: float) -> float:
+def deeper(flops: float) -> float:
     """Attention of the prompt beyond the ubatch from nothing that was timed: 1,024 operations per pair of tokens."""
-    return 4 * 2048 * 1024 * (2048 - n_ubatch) / 2 / flops
+    return 4 * 2048 * 1024 * (2048 - TIMED_TOKENS) / 2 / flops
 
 
-CORES, CARD = 8 * 3.5e10, 70e12 * rates.ATTENTION_SHARE
+CORES, CARD = 8 * rates.CORE_PROMPT_SCORE_FLOPS, 70e12 * rates.ATTENTION_SHARE
 
 
 @pytest.mark.parametrize(
     ("settings", "decode", "prefill"),
     [
-        (ON_CPU, 4 * 0.004 + REST_RAM, 4 * (4 * 0.010 + 2048 * 0.001) + deeper(512, CORES)),
-        (ON_GPU, 4 * 0.001 + REST_GPU, 4 * (4 * 0.002 + 2048 * 0.0001) + deeper(512, CARD)),
-        (replace(ON_GPU, n_cpu_moe=4), 4 * 0.003 + REST_GPU, 4 * (4 * 0.020 + 2048 * 0.0002) + deeper(512, CARD)),
+        (ON_CPU, 4 * 0.004 + REST_RAM, 4 * (4 * 0.010 + 2048 * 0.001) + deeper(CORES)),
+        (ON_GPU, 4 * 0.001 + REST_GPU, 4 * (4 * 0.002 + 2048 * 0.0001) + deeper(CARD)),
+        (replace(ON_GPU, n_cpu_moe=4), 4 * 0.003 + REST_GPU, 4 * (4 * 0.020 + 2048 * 0.0002) + deeper(CARD)),
         (
             replace(ON_GPU, n_cpu_moe=1),
             3 * 0.001 + 0.003 + REST_GPU,
-            3 * 0.2128 + 0.08 + 2048 * 0.0002 + deeper(512, CARD),
+            3 * 0.2128 + 0.08 + 2048 * 0.0002 + deeper(CARD),
         ),
-        (replace(ON_GPU, n_ubatch=1000), 4 * 0.001 + REST_GPU, 4 * (3 * 0.002 + 2048 * 0.0001) + deeper(1000, CARD)),
+        (replace(ON_GPU, n_ubatch=1000), 4 * 0.001 + REST_GPU, 4 * (3 * 0.002 + 2048 * 0.0001) + deeper(CARD)),
     ],
 )
 def test_timed_layers_replace_weights_and_multiplies(settings: Settings, decode: float, prefill: float) -> None:
-    """The cache at its depth, the head, the count of ubatches and attention beyond one of them stay."""
+    """The cache at its depth, the head, the count of ubatches and attention beyond a timed one stay."""
     assert seconds(settings, *TIMED) == pytest.approx((decode, prefill))
 
 

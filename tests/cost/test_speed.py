@@ -104,7 +104,7 @@ def test_attention_on_the_cpu_is_computed_more_slowly_than_its_cache_is_read() -
     """Every head scores the cache for itself: 2 x 4 heads x 128 operations per cell, more than 512 bytes take."""
     speed = evaluator().candidate(make_settings(n_gpu_layers=0, devices=()), ()).speed
     active = 4 * (ATTENTION + ROUTER + EXPERTS * 2 / 8) + HEAD
-    scored = 4 * DEPTH * 2 * 4 * 128 / (8 * 3.5e10 * rates.CORE_SCORE_SHARE)
+    scored = 4 * DEPTH * 2 * 4 * 128 / (8 * rates.CORE_SCORE_FLOPS)
     assert scored > 4 * CACHE / (RAM * rates.RAM_SHARE)
     assert 1 / speed.decode_tps.mid == pytest.approx(active / (RAM * rates.RAM_SHARE) + scored)
 
