@@ -9,10 +9,12 @@ from planner.cost.engines import engine_traits
 from planner.cost.host_share import computes_on_host
 from planner.facts.machine import Backend
 from planner.facts.reading import Source
+from planner.facts.workload import Goal, Workload
 from planner.plans.compare import cost, given, versus
 from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
 from planner.plans.plan import Candidate
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
+from planner.plans.speed import Speed
 
 DOC = RuleDoc(
     id="op-offload",
@@ -20,8 +22,9 @@ DOC = RuleDoc(
     settings=("op_offload",),
     what=(
         "llama.cpp copies the experts of a batch of 32 tokens or more to the first GPU and multiplies there. That is "
-        "kept, unless with all experts in RAM the CPU alone is predicted to do the same turn faster; then "
-        "--no-op-offload is compared with it for every placement. RPC devices take no such copies. ik_llama.cpp counts "
+        "kept, unless with all experts in RAM the CPU alone is predicted to do the same turn in no more than 1.1 times "
+        "the time; then --no-op-offload, which frees the buffer of the copies, is compared with it for every "
+        "placement. RPC devices take no such copies. ik_llama.cpp counts "
         "32 tokens per expert, not in all."
     ),
     why=(
@@ -43,6 +46,10 @@ DOC = RuleDoc(
 )
 
 
+NEAR = 1.1
+"""Within this share of a turn the room of the copies' buffer may decide."""
+
+
 def _applies(problem: Problem, devices: tuple[str, ...]) -> bool:
     return bool(devices) and problem.model.is_moe and problem.gpu(devices[0]).backend is not Backend.RPC
 
@@ -54,13 +61,18 @@ def _smallest(problem: Problem) -> int:
 
 
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
-    """On; both where the CPU is faster with all experts in RAM."""
+    """On; both where the CPU is faster with all experts in RAM, or nearly."""
     if not _applies(problem, draft.values("devices")[0]):
         return Proposal(domains=(("op_offload", (True,)),))
     on = replace(draft.settings(), n_cpu_moe=draft.values("n_cpu_moe")[-1], op_offload=True)
-    goal = problem.workload.goal
-    faster = cost(evaluate(replace(on, op_offload=False)), goal) < cost(evaluate(on), goal)
-    return Proposal(domains=(("op_offload", (True, False) if faster else (True,)),))
+    near = _near(problem.workload, evaluate(on).speed, evaluate(replace(on, op_offload=False)).speed)
+    return Proposal(domains=(("op_offload", (True, False) if near else (True,)),))
+
+
+def _near(work: Workload, on: Speed, off: Speed) -> bool:
+    """Whether the prompt takes the CPU so little more that room may decide; what pages here counts for nothing."""
+    prompt_s, off_s = (work.prompt_tokens / speed.prefill_tps.mid for speed in (on, off))
+    return off_s - prompt_s <= (NEAR - 1.0) * (prompt_s if work.goal is Goal.PREFILL else on.turn_s.mid)
 
 
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
@@ -69,15 +81,17 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     if not _applies(problem, settings.devices) or not computes_on_host(problem.model, settings):
         return ()
     other = evaluate(replace(settings, op_offload=not settings.op_offload))
+    losers = (versus(not settings.op_offload, other, chosen, work.goal),)
     if settings.op_offload:
         headline = f"batches of {_smallest(problem):,} tokens or more copy experts to {settings.devices[0]}"
-    else:
+    elif cost(other, work.goal) >= cost(chosen, work.goal):
         headline = "the CPU computes its experts faster than the link brings them to the GPU"
+    else:
+        headline = "the buffer of copied experts would take the room of more than copying gains"
     evidence = (
         Evidence("prompt", work.prompt_tokens, "tokens", given("prompt_tokens", work=work)),
         Evidence("ubatch", settings.n_ubatch, "tokens", Source.DERIVED),
     )
-    losers = (versus(not settings.op_offload, other, chosen, work.goal),)
     return (Decision("op-offload", "op_offload", settings.op_offload, headline, Confidence.DERIVED, evidence, losers),)
 
 

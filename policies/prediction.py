@@ -7,7 +7,7 @@ from dataclasses import replace
 from planner.cost.drafting import ACCEPTED_TOKENS
 from planner.cost.shape import DRAFT_N_MAX, MTP
 from planner.facts.reading import Source
-from planner.plans.compare import SLOWER, versus
+from planner.plans.compare import EQUAL, versus
 from planner.plans.decision import Alternative, Confidence, Decision, Evidence, Fate, RuleDoc
 from planner.plans.plan import Candidate
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
@@ -90,7 +90,7 @@ def _off(drafting: Alternative) -> str:
         return "off: its own context, cache and compute buffer do not fit beside the rest"
     if drafting.outcome is Fate.UNSUPPORTED:
         return "off: llama.cpp would not start with it"
-    if drafting.by is not None and drafting.by >= SLOWER:
+    if drafting.by is not None and drafting.by >= 1.0 + EQUAL:
         return "off: a pass over several tokens costs more than the tokens that it yields save"
     return "off: nothing is gained by it"
 

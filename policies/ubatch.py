@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
 
 from planner import units
 from planner.facts.reading import Source
@@ -14,6 +15,9 @@ from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
 DEFAULT = 512
 LARGER = (1024, 2048, 4096, 8192)
 SMALLER = (256, 128, 64)
+STEP = 256
+STRETCH = 9 / 8
+"""The largest ubatch that was measured may grow by an eighth where it then holds the whole prompt."""
 
 DOC = RuleDoc(
     id="ubatch",
@@ -21,7 +25,9 @@ DOC = RuleDoc(
     settings=("n_ubatch", "n_batch"),
     what=(
         "512 to 8,192 are tried, up to the first that holds the whole prompt, each with the placement that "
-        "still fits beside its compute buffer, and 256, 128 and 64 for what does not fit otherwise. The fastest "
+        "still fits beside its compute buffer, and 256, 128 and 64 for what does not fit otherwise. Above 512 a "
+        "size shrinks to the least multiple of 256 that needs no more passes over the prompt: 9,000 tokens take two "
+        "of 4,608 or of 8,192. One pass of up to 9,216 is tried, too. The fastest "
         "turn wins; within half a percent 512 does, then the next larger. -b is raised to at least -ub, and "
         "never under llama.cpp's 2,048."
     ),
@@ -49,9 +55,17 @@ DOC = RuleDoc(
 
 def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
     """Open ``n_ubatch``; sizes past the first that holds the prompt would only cost memory."""
-    prompt = problem.workload.prompt_tokens
-    useful = [size for size in LARGER if size // 2 < prompt and size <= draft.values("n_ctx")[-1]]
+    longest = draft.values("n_ctx")[-1]
+    useful = [size for size in useful_sizes(problem.workload.prompt_tokens) if size <= longest]
     return Proposal(domains=(("n_ubatch", (DEFAULT, *useful, *SMALLER)), ("n_batch", (2048,))))
+
+
+def useful_sizes(prompt: int) -> tuple[int, ...]:
+    """The least sizes above 512 that divide a prompt into as many ubatches as those tried do, ascending."""
+    passes = {ceil(prompt / size) for size in LARGER if size // 2 < prompt}
+    passes |= {1} if prompt <= LARGER[-1] * STRETCH else set()
+    sizes = {STEP * ceil(prompt / n / STEP) for n in passes}
+    return tuple(sorted(size for size in sizes if size > DEFAULT))
 
 
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:

@@ -118,6 +118,10 @@ class Evaluator:
         ]
         return (*short, *self._host_shortfalls(memory, keep.get("host", 0)))
 
+    def ram_holds(self, memory: Memory, margin: int) -> bool:
+        """Whether RAM holds what must stay in it beside ``margin`` bytes."""
+        return not any(self._host_shortfalls(memory, margin))
+
     def _host_shortfalls(self, memory: Memory, margin: int) -> Iterator[Shortfall]:
         """RAM that cannot hold what must stay in it, devices that share it included; and the limit on pinning."""
         host = memory.host

@@ -10,8 +10,8 @@ from planner.facts.workload import Goal, Workload
 from planner.plans.decision import Alternative, Fate, Scalar
 from planner.plans.plan import Candidate
 
-SLOWER: Final = 1.005
-"""Times of a turn whose ratio is under this are told as equal."""
+EQUAL: Final = 0.005
+"""Times of a turn within this share are told as equal."""
 
 
 def given(*fields: str, work: Workload) -> Source:
@@ -32,9 +32,10 @@ def cost(candidate: Candidate, goal: Goal) -> float:
 
 
 def fate(item: Alternative) -> str:
-    """What became of an alternative, in words."""
-    equal = item.outcome is Fate.SLOWER and item.by is not None and item.by < SLOWER
-    return "no faster" if equal else item.outcome.value.replace("_", " ")
+    """What became of an alternative, in words; one may be faster alone, as a shorter context is."""
+    if item.outcome is Fate.SLOWER and item.by is not None and item.by < 1.0 + EQUAL:
+        return "no faster" if item.by > 1.0 - EQUAL else "faster"
+    return item.outcome.value.replace("_", " ")
 
 
 def versus(value: Scalar, other: Candidate, chosen: Candidate, goal: Goal) -> Alternative:
@@ -46,7 +47,7 @@ def versus(value: Scalar, other: Candidate, chosen: Candidate, goal: Goal) -> Al
         short = worst.needed_bytes - worst.available_bytes
         return Alternative(value, Fate.DOES_NOT_FIT, short, f"{worst.device} would be {units.mib(short)} short")
     factor = cost(other, goal) / cost(chosen, goal)
-    spoken = "" if factor < SLOWER else f"{factor:.2f}x the time: "
+    spoken = "" if abs(factor - 1.0) < EQUAL else f"{factor:.2f}x the time: "
     prefill, decode = other.speed.prefill_tps.mid, other.speed.decode_tps.mid
     detail = f"{spoken}prefill {units.number(prefill)}, decode {units.number(decode)} tok/s predicted"
     return Alternative(value, Fate.SLOWER, round(factor, 4), detail)

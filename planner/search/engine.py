@@ -20,7 +20,7 @@ from planner.plans.compare import cost
 from planner.plans.plan import Candidate, Verdict
 from planner.plans.rule import Draft, Problem, Rule
 from planner.plans.settings import LoadMode, Settings
-from planner.search.candidates import TIE, beside, combination, emptiest, equals, healthy, keeps, slack, tie
+from planner.search.candidates import TIE, beside, combination, emptiest, equals, healthy, keeps, locks, slack, tie
 from planner.search.ladder import Rung, first_true, parts, rungs
 from planner.search.pins import pinned
 from planner.search.pool import with_pool
@@ -120,8 +120,8 @@ class Search:
                 yield replace(chosen, n_batch=max(chosen.n_batch, chosen.n_ubatch))
 
     def _distinct(self, settings: Settings) -> bool:
-        """False where an open value changes nothing: pinning without a device, repacking beside one."""
-        if settings.devices:
+        """False where an open value changes nothing: pinning without a device that does, repacking beside one."""
+        if locks(self.problem, settings):
             return settings.repack or True not in self.draft.values("repack")
         return settings.load_mode is LoadMode.MMAP or LoadMode.MMAP not in self.draft.values("load_mode")
 
@@ -168,10 +168,18 @@ class Search:
         return Bound(base, ladder[rung:], bound, cost(bound, self.problem.workload.goal))
 
     def _holds(self, settings: Settings, compute: Mapping[str, int] = NOTHING) -> bool:
-        """Whether weights and cache leave ``compute`` bytes and the reserve free on every device."""
-        devices = self.evaluator.floor(self._split(settings, compute)).devices
-        keep = dict(self.draft.reserve)
-        return all(d.room_bytes >= keep.get(d.id, 0) + compute.get(d.id, 0) for d in devices)
+        """Whether weights and cache leave ``compute`` bytes and the reserve free on every device.
+
+        The same of RAM that devices share: what leaves them can be evicted there, as part of the mapped file.
+        """
+        memory, keep = self.evaluator.floor(self._split(settings, compute)), dict(self.draft.reserve)
+        if not all(d.room_bytes >= keep.get(d.id, 0) + compute.get(d.id, 0) for d in memory.devices):
+            return False
+        shared = [d.id for d in memory.devices if d.shared_free_bytes is not None]
+        if not shared:
+            return True
+        more = sum(compute.get(device, 0) for device in shared)
+        return self.evaluator.ram_holds(memory, keep.get(HOST_ID, 0) + more)
 
     def _beaten(self, bound: Bound, taken: list[Candidate]) -> bool:
         """Whether nothing from ``bound`` on can be as good as what was found."""

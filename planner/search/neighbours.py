@@ -34,9 +34,12 @@ def with_ubatch(searched: Search, chosen: Candidate, n_ubatch: int) -> Candidate
 
 
 def sizes(searched: Search, chosen: Candidate) -> tuple[int, ...]:
-    """Twice and half the choice's ubatch, as far as the rules leave them open."""
-    now, open_ = chosen.settings.n_ubatch, searched.draft.values("n_ubatch")
-    return tuple(n for n in (now * 2, now // 2) if n in open_) if now in open_ else ()
+    """The next larger and smaller ubatch than the choice's that the rules leave open."""
+    now, open_ = chosen.settings.n_ubatch, sorted(searched.draft.values("n_ubatch"))
+    if now not in open_:
+        return ()
+    at = open_.index(now)
+    return tuple((*open_[at + 1 : at + 2], *open_[max(at - 1, 0) : at]))
 
 
 def improved(searched: Search, chosen: Candidate) -> Candidate:
