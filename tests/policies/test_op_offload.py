@@ -1,8 +1,17 @@
 from dataclasses import replace
 
+import pytest
+
+from planner.cost.evaluate import Evaluator
+from planner.cost.model import CostModel
 from planner.facts.machine import Backend, Engine
 from planner.facts.reading import Reading, Source
-from policies import op_offload
+from planner.facts.workload import Goal
+from planner.plans.plan import Candidate
+from planner.plans.settings import Settings
+from planner.plans.speed import Band, Resource, Speed
+from planner.search.engine import search
+from policies import RULES, op_offload
 from tests.policies.problems import card, decision, explained, machine, problem, solved
 
 SLOW_LINK = Reading(2e8, Source.MEASURED)
@@ -28,6 +37,43 @@ def test_a_slow_link_leaves_them_to_the_cpu() -> None:
     plan = solved(machine(slow), prompt_tokens=256, answer_tokens=64)
     assert not plan.chosen.settings.op_offload
     assert "faster than the link" in decision(plan, "op_offload").headline
+
+
+@pytest.mark.parametrize(
+    ("goal", "off_tps", "both"),
+    [
+        (Goal.TURN, 400.0, True),
+        (Goal.TURN, 75.0, True),
+        (Goal.TURN, 70.0, False),
+        (Goal.PREFILL, 95.0, True),
+        (Goal.PREFILL, 75.0, False),
+    ],
+)
+def test_both_are_tried_where_the_prompt_takes_little_more(goal: Goal, off_tps: float, both: bool) -> None:
+    """100 tokens at 100 tok/s and 2.5 s of answer: a tenth of the turn is 0.35 s, one of the prompt 0.1 s.
+
+    Decode says nothing: with all experts in RAM one of the two may page.
+    """
+    given = problem(machine(card(4)), prompt_tokens=100, goal=goal)
+    whole = search(given, RULES, Evaluator(CostModel(given.model, given.machine), given.workload))
+
+    def evaluate(settings: Settings) -> Candidate:
+        prefill, turn = (100.0, 3.5) if settings.op_offload else (off_tps, 1000.0)
+        speed = Speed(*(Band(n, n, n) for n in (1.0, prefill, turn)), Resource.RAM)
+        return replace(whole.evaluate(settings), speed=speed)
+
+    opened = dict(op_offload.propose(given, whole.draft, evaluate).domains)["op_offload"]
+    assert opened == ((True, False) if both else (True,))
+
+
+def test_without_room_for_copies_the_reason_is_their_buffer() -> None:
+    given = problem(machine(card(4)), prompt_tokens=4096)
+    found = search(given, RULES, Evaluator(CostModel(given.model, given.machine), given.workload))
+    chosen = found.best()
+    assert chosen is not None and chosen.settings.op_offload
+    off = found.evaluate(replace(chosen.settings, op_offload=False))
+    (said,) = op_offload.explain(given, found.draft, off, found.evaluate)
+    assert "buffer of copied experts" in said.headline
 
 
 def test_abstains_where_every_expert_is_on_the_gpu() -> None:

@@ -1,5 +1,10 @@
+from math import ceil
+
+import pytest
+
 from planner.facts.workload import Goal
 from planner.plans.decision import Fate
+from policies.ubatch import useful_sizes
 from tests.policies.problems import card, decision, machine, solved
 
 
@@ -15,6 +20,26 @@ def test_never_larger_than_the_prompt_needs() -> None:
     for prompt in (100, 600, 3000, 5000):
         plan = solved(machine(card(8)), prompt_tokens=prompt, n_ctx=16384)
         assert plan.chosen.settings.n_ubatch <= max(512, 2 * prompt)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sizes"),
+    [
+        (300, ()),
+        (512, ()),
+        (700, (768,)),
+        (4096, (1024, 2048, 4096)),
+        (5000, (1024, 1792, 2560, 5120)),
+        (9000, (1024, 2048, 3072, 4608, 9216)),
+        (10000, (1024, 2048, 3584, 5120)),
+        (16384, (1024, 2048, 4096, 8192)),
+        (1_000_000, (1024, 2048, 4096, 8192)),
+    ],
+)
+def test_no_larger_than_the_same_passes_need(prompt: int, sizes: tuple[int, ...]) -> None:
+    found = useful_sizes(prompt)
+    assert found == sizes
+    assert all(ceil(prompt / size) < ceil(prompt / (size - 256)) or size == 1024 for size in found)
 
 
 def test_decode_alone_buys_no_compute_buffer() -> None:
