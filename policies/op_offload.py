@@ -9,12 +9,10 @@ from planner.cost.engines import engine_traits
 from planner.cost.host_share import computes_on_host
 from planner.facts.machine import Backend
 from planner.facts.reading import Source
-from planner.facts.workload import Goal, Workload
 from planner.plans.compare import cost, given, versus
 from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
 from planner.plans.plan import Candidate
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
-from planner.plans.speed import Speed
 
 DOC = RuleDoc(
     id="op-offload",
@@ -22,8 +20,8 @@ DOC = RuleDoc(
     settings=("op_offload",),
     what=(
         "llama.cpp copies the experts of a batch of 32 tokens or more to the first GPU and multiplies there. That is "
-        "kept, unless with all experts in RAM the CPU alone is predicted to do the same turn in no more than 1.1 times "
-        "the time; then --no-op-offload, which frees the buffer of the copies, is compared with it for every "
+        "kept, unless with all experts in RAM the CPU alone is predicted to compute the prompt in no more than 1.25 "
+        "times the time; then --no-op-offload, which frees the buffer of the copies, is compared with it for every "
         "placement. RPC devices take no such copies. ik_llama.cpp counts "
         "32 tokens per expert, not in all."
     ),
@@ -46,8 +44,8 @@ DOC = RuleDoc(
 )
 
 
-NEAR = 1.1
-"""Within this share of a turn the room of the copies' buffer may decide."""
+NEAR = 1.25
+"""Prompts that differ by no more are left to the search: the room of the copies' buffer may decide."""
 
 
 def _applies(problem: Problem, devices: tuple[str, ...]) -> bool:
@@ -65,14 +63,8 @@ def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
     if not _applies(problem, draft.values("devices")[0]):
         return Proposal(domains=(("op_offload", (True,)),))
     on = replace(draft.settings(), n_cpu_moe=draft.values("n_cpu_moe")[-1], op_offload=True)
-    near = _near(problem.workload, evaluate(on).speed, evaluate(replace(on, op_offload=False)).speed)
-    return Proposal(domains=(("op_offload", (True, False) if near else (True,)),))
-
-
-def _near(work: Workload, on: Speed, off: Speed) -> bool:
-    """Whether the prompt takes the CPU so little more that room may decide; what pages here counts for nothing."""
-    prompt_s, off_s = (work.prompt_tokens / speed.prefill_tps.mid for speed in (on, off))
-    return off_s - prompt_s <= (NEAR - 1.0) * (prompt_s if work.goal is Goal.PREFILL else on.turn_s.mid)
+    prefill, without = (evaluate(replace(on, op_offload=flag)).speed.prefill_tps.mid for flag in (True, False))
+    return Proposal(domains=(("op_offload", (True, False) if without * NEAR >= prefill else (True,)),))
 
 
 def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluate) -> tuple[Decision, ...]:
