@@ -7,7 +7,7 @@ from dataclasses import replace
 from planner import units
 from planner.facts.reading import Source
 from planner.plans.compare import given, versus
-from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
+from planner.plans.decision import Alternative, Confidence, Decision, Evidence, Fate, RuleDoc
 from planner.plans.plan import Candidate, Caution
 from planner.plans.rule import Draft, Evaluate, Problem, Proposal, Rule
 
@@ -112,8 +112,15 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     else:
         headline = f"as long as the model was trained for; {units.mib(kv)} of cache"
     longer = [step for step in LADDER if settings.n_ctx < step <= max(_trained(problem), settings.n_ctx)][:1]
-    losers = tuple(versus(step, evaluate(replace(settings, n_ctx=step)), chosen, work.goal) for step in longer)
+    losers = tuple(_beside(versus(step, evaluate(replace(settings, n_ctx=step)), chosen, work.goal)) for step in longer)
     return (Decision("context", "n_ctx", settings.n_ctx, headline, Confidence.DERIVED, evidence, losers),)
+
+
+def _beside(longer: Alternative) -> Alternative:
+    """What does not fit beside the chosen placement may fit beside another one, for its price."""
+    if longer.outcome is not Fate.DOES_NOT_FIT:
+        return longer
+    return replace(longer, detail=f"beside these experts and this ubatch {longer.detail}")
 
 
 RULE = Rule(DOC, propose, explain)

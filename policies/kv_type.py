@@ -30,8 +30,9 @@ DOC = RuleDoc(
         "placement with f16 does the plan take q8_0 for both, and says so as a lossy choice."
     ),
     why=(
-        "A quantised cache changes the output; the target is the output of the full model. It hardly changes "
-        "decode speed, so it is worth its loss only for the memory. Mixed pairs run on CUDA without a kernel of "
+        "A quantised cache changes the output; the target is the output of the full model. It makes decode no "
+        "faster: a GPU takes longer to unpack its cells than to read them in f16, the more the deeper. So it is "
+        "worth its loss only for the memory. Mixed pairs run on CUDA without a kernel of "
         "their own: both sides are converted to f16 first, unless the build was compiled for the pair."
     ),
     numbers=(
@@ -141,7 +142,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
             Source.USER,
         )
     elif lossless:
-        headline, source = "exact: the cache is not quantised unless you allow it", Source.DERIVED
+        headline, source = "exact: a quantised cache changes the output", Source.DERIVED
     else:
         headline, source = "f16 cannot hold the context that was asked for", Source.DERIVED
     evidence = (Evidence("KV types asked", ":".join(work.kv) if work.kv else "auto", "K:V", source),)

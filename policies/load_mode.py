@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner import units
-from planner.cost.host import margin_bytes
+from planner.cost.host import locks, margin_bytes
 from planner.facts.reading import Source
 from planner.plans.compare import versus
 from planner.plans.decision import Confidence, Decision, Evidence, RuleDoc
@@ -74,7 +74,8 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     elif chosen.verdict is Verdict.PAGES:
         headline = f"mapped: RAM holds {units.size(held)} of {units.size(mapped)}, the rest is read from disk as used"
     elif losers and losers[0].outcome.value == "does_not_fit":
-        headline = f"mapped: {units.mib(host.mapped_bytes)} stay evictable; page-locking them does not fit in RAM"
+        lost = "page-locking them" if locks(settings, problem.machine) else "a copy of them"
+        headline = f"mapped: {units.mib(host.mapped_bytes)} stay evictable; {lost} does not fit in RAM"
     else:
         headline = f"mapped: {units.mib(host.mapped_bytes)} of the file, evictable and loaded at once"
     if settings.load_mode is LoadMode.MMAP:
@@ -84,10 +85,10 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
 
 
 def _tight(chosen: Candidate, margin: int) -> str:
-    """What a mapping risks that leaves less RAM than the margin; "" where it leaves more, or pages anyway."""
+    """What a mapping risks that leaves less RAM than the margin; "" where it leaves more, is too small, or pages."""
     host = chosen.memory.host
     spare = host.headroom_bytes
-    if not host.mapped_bytes or spare is None or not 0 <= spare < margin:
+    if spare is None or not 0 <= spare < margin or host.mapped_bytes < margin - spare:
         return ""
     return (
         f"; {units.mib(spare)} of RAM stay beside it, under the margin of {units.mib(margin)}: what other programs "

@@ -14,9 +14,9 @@ DOC = RuleDoc(
     title="Whole layers per device, so many that the fullest device is as empty as can be; never rows",
     settings=("split_mode", "tensor_split"),
     what=(
-        "With several devices -sm layer is printed with the layers of each device as -ts. The counts are found from "
-        "bytes: weights after the experts moved to RAM, the cache of every layer, and what each device needs "
-        "besides (compute buffer, driver context, headroom)."
+        "With several devices llama.cpp's own split mode, layer, stays, and -ts names the layers of each. The counts "
+        "are found from bytes: weights after the experts moved to RAM, the cache of every layer, and what each "
+        "device needs besides (compute buffer, driver context, headroom)."
     ),
     why=(
         "llama.cpp alone splits by free memory before --n-cpu-moe takes the experts away: the first device then "

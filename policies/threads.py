@@ -42,11 +42,10 @@ _IDLE: Final = "no weight is multiplied on the CPU, so the number hardly matters
 
 
 def _cores(cpu: Cpu) -> tuple[int, str] | None:
-    if cpu.performance_cores:
-        return cpu.performance_cores, "performance cores"
-    if cpu.physical_cores:
-        return cpu.physical_cores, "physical cores"
-    return None
+    fast, all_ = cpu.performance_cores, cpu.physical_cores
+    if fast and fast != all_:
+        return fast, "performance cores"
+    return (all_, "physical cores") if all_ else None
 
 
 def _waits(chosen: Candidate) -> str:

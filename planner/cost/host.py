@@ -7,7 +7,7 @@ from typing import Final
 
 from planner.cost.tape import HOST
 from planner.cost.weights import Placed
-from planner.facts.machine import Backend, Gpu, Overflow
+from planner.facts.machine import Backend, Gpu, Machine, Overflow
 from planner.facts.reading import Source
 from planner.plans.memory import Term, total
 from planner.plans.settings import LoadMode, Settings
@@ -39,6 +39,11 @@ def pins(settings: Settings, gpus: Mapping[str, Gpu]) -> bool:
     A pin that fails falls back to pageable memory in silence (ggml/src/ggml-cuda/ggml-cuda.cu:1271-1298, b11312).
     """
     return any((gpus[device].backend or Backend.CUDA) in _PINNING for device in settings.devices)
+
+
+def locks(settings: Settings, machine: Machine) -> bool:
+    """``pins`` of a machine's devices."""
+    return pins(settings, {gpu.id: gpu for gpu in machine.gpus})
 
 
 def host_model(placed: Placed, settings: Settings, gpus: Mapping[str, Gpu]) -> tuple[tuple[Term, ...], int, int, int]:

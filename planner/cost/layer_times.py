@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from planner.cost.layer_blocks import Block
+from planner.cost.rates import THREAD_POWER
 from planner.cost.tape import HOST
 from planner.facts.machine import LayerRate
 from planner.facts.model import Model
@@ -82,8 +83,21 @@ class LayerTimes:
         if found is None:
             found = self._known[key] = self._look(block, device, experts)
         measured, threads = found
-        same = threads is None or settings.threads is None or settings.threads == threads
-        return measured if same else NOTHING
+        if threads is None or settings.threads is None or settings.threads == threads:
+            return measured
+        return self._with_threads(measured, threads, settings.threads) if device == HOST else NOTHING
+
+    @staticmethod
+    def _with_threads(measured: Measured, timed: int, given: int) -> Measured:
+        """A block on the CPU alone with fewer threads than it was timed with: slower as RAM is read more slowly, and
+        prompts in proportion; more threads than cores are no faster, and nothing is known of them."""
+        if given > timed:
+            return NOTHING
+        decode, prompt = (timed / given) ** THREAD_POWER, timed / given
+        return Measured(
+            measured.decode_s and measured.decode_s * decode,
+            measured.prefill and measured.prefill._replace(per_token_s=measured.prefill.per_token_s * prompt),
+        )
 
     def _look(self, block: Block, device: str, experts: str) -> tuple[Measured, int | None]:
         like = [rate for rate in self._by_place.get((device, experts), ()) if rate.kind == block.kind.kind]

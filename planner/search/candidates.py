@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from planner.cost.evaluate import HOST_ID
-from planner.cost.host import pins
 from planner.facts.workload import Goal
 from planner.plans.compare import cost
 from planner.plans.memory import total
 from planner.plans.plan import Candidate, Verdict
-from planner.plans.rule import Problem
 from planner.plans.settings import Settings
 
 TIE: Final = 0.005
@@ -46,11 +44,6 @@ def keeps(candidate: Candidate) -> bool:
     """Whether every device keeps its reserve, RAM that it shares included; other RAM is another question."""
     shares = any(device.shared_free_bytes is not None for device in candidate.memory.devices)
     return not candidate.shortfalls if shares else all(short.device == HOST_ID for short in candidate.shortfalls)
-
-
-def locks(problem: Problem, settings: Settings) -> bool:
-    """Whether a device in use offers page-locked host memory."""
-    return pins(settings, {gpu.id: gpu for gpu in problem.machine.gpus})
 
 
 def beside(candidate: Candidate) -> dict[str, int]:

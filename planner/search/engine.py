@@ -14,13 +14,14 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from planner.cost.evaluate import HOST_ID, Evaluator
+from planner.cost.host import locks
 from planner.cost.split import balanced_split
 from planner.cost.tape import HOST
 from planner.plans.compare import cost
 from planner.plans.plan import Candidate, Verdict
 from planner.plans.rule import Draft, Problem, Rule
 from planner.plans.settings import LoadMode, Settings
-from planner.search.candidates import TIE, beside, combination, emptiest, equals, healthy, keeps, locks, slack, tie
+from planner.search.candidates import TIE, beside, combination, emptiest, equals, healthy, keeps, slack, tie
 from planner.search.ladder import Rung, first_true, parts, rungs
 from planner.search.pins import pinned
 from planner.search.pool import with_pool
@@ -121,7 +122,7 @@ class Search:
 
     def _distinct(self, settings: Settings) -> bool:
         """False where an open value changes nothing: pinning without a device that does, repacking beside one."""
-        if locks(self.problem, settings):
+        if locks(settings, self.problem.machine):
             return settings.repack or True not in self.draft.values("repack")
         return settings.load_mode is LoadMode.MMAP or LoadMode.MMAP not in self.draft.values("load_mode")
 

@@ -118,13 +118,22 @@ def test_another_expert_type_is_scaled_by_the_bytes_a_token_reads() -> None:
         (ON_CPU, tuple(replace(item, model="another") for item in TIMED)),
         (ON_CPU, TIMED[1:]),
         (ON_CPU, tuple(replace(item, kind="dense") for item in TIMED)),
-        (replace(ON_CPU, threads=2), TIMED),
+        (replace(ON_CPU, threads=16), TIMED),
+        (replace(ON_GPU, n_cpu_moe=4, threads=2), TIMED[2:]),
         (replace(ON_GPU, n_cpu_moe=4, load_mode=LoadMode.MMAP), TIMED),
         (replace(ON_GPU, n_cpu_moe=4, no_host=True), TIMED),
     ],
 )
 def test_layers_timed_under_other_conditions_change_nothing(settings: Settings, layers: tuple[LayerRate, ...]) -> None:
     assert seconds(settings, *layers) == seconds(settings)
+
+
+def test_fewer_threads_than_timed_are_slower_by_as_much_as_they_are_fewer() -> None:
+    """Otherwise a slow layer would make every other count of threads look fast."""
+    decode, prefill = seconds(replace(ON_CPU, threads=2), *TIMED)
+    before = seconds(ON_CPU, *TIMED)
+    assert decode > before[0] + 4 * 0.004 * (4**rates.THREAD_POWER - 1) * 0.999
+    assert prefill == pytest.approx(4 * (4 * 0.010 + 2048 * 0.001 * 4) + deeper(CORES))
 
 
 def test_prefill_that_does_not_stream_is_not_taken_from_one_that_did() -> None:
