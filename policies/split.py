@@ -11,12 +11,14 @@ from planner.plans.settings import SplitMode
 
 DOC = RuleDoc(
     id="split",
-    title="Whole layers per device, so many that the fullest device is as empty as can be; never rows",
+    title="Whole layers per device: all equally empty, or more on the faster where that is faster; never rows",
     settings=("split_mode", "tensor_split"),
     what=(
         "With several devices llama.cpp's own split mode, layer, stays, and -ts names the layers of each. The counts "
         "are found from bytes: weights after the experts moved to RAM, the cache of every layer, and what each "
-        "device needs besides (compute buffer, driver context, headroom)."
+        "device needs besides (compute buffer, driver context, headroom). Of cards of different kinds the faster then "
+        "takes layers from the slower as long as the turn gets shorter and the headroom stays, and two that hold all "
+        "experts are tried in both orders."
     ),
     why=(
         "llama.cpp alone splits by free memory before --n-cpu-moe takes the experts away: the first device then "
@@ -57,9 +59,7 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     )  # fmt: skip
     shares = ",".join(f"{share:g}" for share in settings.tensor_split)
     fullest = min(chosen.memory.devices, key=lambda d: d.headroom_bytes)
-    headline = (
-        f"by bytes after the experts moved; {fullest.id} is the fullest with {units.mib(fullest.headroom_bytes)} free"
-    )
+    headline = f"by bytes after the experts moved, then by speed; {fullest.id} is the fullest with {units.mib(fullest.headroom_bytes)} free"
     counts = Decision("split", "tensor_split", shares, headline, Confidence.DERIVED, free)
     return (mode, counts)
 

@@ -22,6 +22,7 @@ from planner.search.exchange import exchange
 from planner.search.neighbours import improved
 from planner.search.pins import with_kept
 from planner.search.refusal import closest, refuse
+from planner.search.shifting import shifted
 
 ATTEMPTS: Final = 2
 """Searches that leave repeated blocks out before one draws them all."""
@@ -74,7 +75,7 @@ def settled(problem: Problem, rules: tuple[Rule, ...], extra: Extra) -> tuple[Se
         rough = evaluator_of(problem, Tool.SERVER, extra if last else larger(extra, padding), whole=last)
         searched = search(problem, rules, rough)
         found = searched.best()
-        found = found and improved(searched, found)
+        found = found and shifted(searched, improved(searched, found))
         if found is None or not rough.cost.is_rough:
             break
         exact = evaluator_of(problem, Tool.SERVER, extra).candidate(found.settings, searched.draft.reserve)

@@ -76,7 +76,7 @@ class Search:
 
         The split needs the compute buffers and they the split: the second round is based on the first one's.
         """
-        if not self._splits(settings):
+        if not self.splits(settings):
             return self.evaluator.candidate(settings, self.draft.reserve)
         known = self.compute.get(combination(settings), {})
         split = self._split(settings, known)
@@ -130,12 +130,13 @@ class Search:
         """``base`` on one rung."""
         return replace(base, n_gpu_layers=rung.n_gpu_layers, n_cpu_moe=rung.n_cpu_moe)
 
-    def _splits(self, settings: Settings) -> bool:
+    def splits(self, settings: Settings) -> bool:
+        """Whether the search decides what each device takes."""
         return len(settings.devices) > 1 and self.problem.pin("tensor_split") is None
 
     def _split(self, settings: Settings, compute: Mapping[str, int]) -> Settings:
         """``settings`` with layers balanced over several devices beside ``compute`` bytes and the reserve."""
-        if not self._splits(settings):
+        if not self.splits(settings):
             return settings
         reserve, beside_it = dict(self.draft.reserve), self.evaluator.cost.overhead(settings)
         taken = {d: beside_it.get(d, 0) + reserve.get(d, 0) + compute.get(d, 0) for d in settings.devices}
@@ -177,10 +178,8 @@ class Search:
         if not all(d.room_bytes >= keep.get(d.id, 0) + compute.get(d.id, 0) for d in memory.devices):
             return False
         shared = [d.id for d in memory.devices if d.shared_free_bytes is not None]
-        if not shared:
-            return True
         more = sum(compute.get(device, 0) for device in shared)
-        return self.evaluator.ram_holds(memory, keep.get(HOST_ID, 0) + more)
+        return not shared or self.evaluator.ram_holds(memory, keep.get(HOST_ID, 0) + more)
 
     def _beaten(self, bound: Bound, taken: list[Candidate]) -> bool:
         """Whether nothing from ``bound`` on can be as good as what was found."""
