@@ -59,7 +59,8 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     )  # fmt: skip
     shares = ",".join(f"{share:g}" for share in settings.tensor_split)
     fullest = min(chosen.memory.devices, key=lambda d: d.headroom_bytes)
-    headline = f"by bytes after the experts moved, then by speed; {fullest.id} is the fullest with {units.mib(fullest.headroom_bytes)} free"
+    free_there = units.mib(fullest.headroom_bytes)
+    headline = f"by bytes after the experts moved, then by speed; {fullest.id} is the fullest with {free_there} free"
     counts = Decision("split", "tensor_split", shares, headline, Confidence.DERIVED, free)
     return (mode, counts)
 
