@@ -58,6 +58,7 @@ def _compared(item: Compared) -> ComparedV1:
         predicted=band,
         observed=item.observed,
         within=item.within,
+        judged=item.judged,
     )
 
 

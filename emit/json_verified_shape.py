@@ -15,6 +15,7 @@ class ComparedV1(Shape):
     predicted: Annotated[BandV1, Says("For the prompt and answer that ran; of bytes, high is the tolerance.")]
     observed: float
     within: Annotated[bool, Says("False where it is worse than predicted; better is never out.")]
+    judged: Annotated[bool, Says("False where it only shows: prefill of fewer than 128 tokens tells no rate.")]
 
 
 class ChangeV1(Shape):

@@ -82,7 +82,8 @@ def compared_table(items: tuple[Compared, ...]) -> Table:
                 wording.band(item.predicted, item.unit),
                 units.duration(item.observed) if item.unit == "s" else f"{units.number(item.observed)} {item.unit}",
             )
-        word = "" if item.within else "more" if item.unit == "bytes" else "slower"
+        word = "more" if item.unit == "bytes" else "slower" if item.judged else "too short a prompt to tell"
+        word = "" if item.within and item.judged else word
         table.add_row(Text(wording.clean(item.term)), Text(predicted), Text(observed), Text(word, style="bold yellow"))
     return table
 

@@ -30,6 +30,7 @@ class Compared:
         unit: ``tok/s``, ``s`` or ``bytes``.
         predicted: with its band; of bytes the band is the tolerance.
         within: True unless it is worse than the prediction allows; better is never out.
+        judged: False if too little was seen to judge it or to learn from it.
     """
 
     term: str
@@ -37,6 +38,7 @@ class Compared:
     predicted: Band
     observed: float
     within: bool
+    judged: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ def learn(
 
 def _spread(compared: tuple[Compared, ...], term: str, spreads: Apart | None) -> float | None:
     """What a run justifies, or the prediction's own where it saw a rate only once; None where nothing is learned."""
-    found = next((c.predicted for c in compared if c.term == term and c.predicted.mid > 0), None)
+    found = next((c.predicted for c in compared if c.term == term and c.judged and c.predicted.mid > 0), None)
     return None if spreads is None or found is None else dict(spreads).get(term, found.high / found.mid)
 
 

@@ -111,12 +111,16 @@ def first(live: Live, pricing: Pricing, prompt: str | None, listener: Listener) 
     return seen if answer.predicted_n >= LEAST_ANSWER else _timed(seen, len(own), min(TOKENS, most), listener)
 
 
-def _timed(seen: Seen, prompt_n: int, n_predict: int, listener: Listener) -> Seen | Trouble:
-    """A model may end its answer at once: then one to our own prose, without an end, says how fast it is."""
+def _timed(seen: Seen, own_n: int, n_predict: int, listener: Listener) -> Seen | Trouble:
+    """A model may end its answer at once: then one to our own prose, without an end, says how fast it is.
+
+    The prompt is as long as the user's, or as long as prefill needs to tell anything where there is room.
+    """
     from planner.facts.observed import Answer
     from probes.session import Question
 
     listener.note(f"{seen.answer.predicted_n} tokens say nothing of its speed: asking for {n_predict} more")
+    prompt_n = max(own_n, min(LEAST_PROMPT, seen.slot - n_predict - SPARE))
     question = Question(filled(seen.prose, prompt_n), n_predict, exact=True)
     found = seen.live.ask(question, prompt_n, lambda piece: None)
     return replace(seen, long=found) if isinstance(found, Answer) else found
@@ -148,13 +152,14 @@ def longer(seen: Seen, prompt_n: int, pace: Pace, seconds: float, listener: List
 def pace_of(seen: Seen, pricing: Pricing, prompt_n: int) -> Pace:
     """How fast the engine would compute a prompt of so many tokens: as predicted, by as much as it was off before.
 
-    The first answer's own prompt is too short to tell, so its decode stands for both.
+    Where its prompt was too short to tell, decode stands for both.
     """
     settings = seen.live.candidate.settings
     there, here = pricing.at(settings, prompt_n, TOKENS).speed, seen.predicted(pricing).speed
     measured = seen.measured
     decode = (measured.decode_tps or here.decode_tps.low) / here.decode_tps.mid
-    prefill = (measured.prefill_tps or here.prefill_tps.low) / here.prefill_tps.mid if seen.long else decode
+    tells = seen.long is not None and measured.prompt_n >= LEAST_PROMPT
+    prefill = (measured.prefill_tps or here.prefill_tps.low) / here.prefill_tps.mid if tells else decode
     return Pace(
         there.prefill_tps.mid * prefill,
         there.decode_tps.mid * decode,

@@ -11,6 +11,7 @@ from planner.plans.verified import Compared, Finding, StepBack, Trial, Verificat
 from planner.verification import looking
 from planner.verification.engine import Kind
 from planner.verify import compare, steady
+from planner.verify.budget import LEAST_PROMPT
 from planner.verify.learn import changed
 from planner.verify.steady import Apart, Doubts
 
@@ -78,7 +79,7 @@ class Report:
             loaded_s=live.session.loaded_s,
             peak_rss_bytes=max((s.rss_bytes for s in samples if s.rss_bytes is not None), default=None),
             major_faults=faults[-1] if faults else None,
-            notes=notes,
+            notes=(*notes, *_unjudged(compared, seen.depth)),
             learned=learned,
         )
 
@@ -113,14 +114,23 @@ def _finding(compared: tuple[Compared, ...]) -> tuple[Finding, str]:
         worst = min(slow, key=lambda c: c.observed / c.predicted.low)
         words = f"{worst.term} runs at {worst.observed:,.1f} tok/s, at least {worst.predicted.low:,.1f} were predicted"
         return Finding.SLOWER, words
-    if not any(c.unit == "tok/s" for c in compared):
+    if not any(c.unit == "tok/s" and c.judged for c in compared):
         return Finding.FAILED, "the engine told no time of its answer: nothing was measured"
     return Finding.VERIFIED, "it answers as fast as predicted, or faster"
 
 
+def _unjudged(compared: tuple[Compared, ...], depth: int) -> tuple[str, ...]:
+    """That a prompt was too short to tell how fast prefill is."""
+    if all(item.judged for item in compared):
+        return ()
+    few = f"prefill of {depth:,} token{'' if depth == 1 else 's'} is shown"
+    return (f"{few}, not judged or learned: that takes a prompt of {LEAST_PROMPT}",)
+
+
 def _shallow(slot: int, depth: int) -> str:
     """That a short prompt proves neither headroom nor speed."""
-    seen, goal = f"{depth:,} tokens were" if depth else "what was kept was not", looking.goal(slot)
+    goal, were = looking.goal(slot), "token was" if depth == 1 else "tokens were"
+    seen = f"{depth:,} {were}" if depth else "what was kept was not"
     deep = f"past {goal:,} tokens" if goal == looking.PAST else f"of {goal:,} tokens, the whole context,"
     return f"no prompt {deep} was looked at ({seen}): longer ones may not hold"
 

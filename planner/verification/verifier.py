@@ -123,7 +123,8 @@ class Verifier:
             share = KEPT_BACK if self._state.trials else 1.0
             self._state.end = max(self._state.end, self._host.clock() + share * budget_s)
             deepest = self._wanted(seen)
-            for prompt_n in sorted({min(n, deepest) for n in (FIRST_LOOK, current.settings.n_ubatch, deepest)}):
+            batch = max(current.settings.n_ubatch, LEAST_PROMPT)
+            for prompt_n in sorted({min(n, deepest) for n in (FIRST_LOOK, batch, deepest)}):
                 if isinstance(seen, Seen):
                     seen = self._longer(seen, prompt_n, EARLY * budget_s)
         return self._engine.replaced() or seen if isinstance(seen, Trouble) else seen

@@ -21,6 +21,7 @@ TOGETHER: Final = 3
 """Trials that should find room: a change takes its share of the time at most, or what it needs at least, and leaves the
 two cheapest others theirs."""
 LEAST_PROMPT: Final = 128
+"""Tokens of the shortest prompt whose prefill tells anything."""
 UBATCHES: Final = (4, 2, 1)
 """A prompt that shows prefill has so many ubatches, the most that is affordable."""
 CPU_PROMPT: Final = 256

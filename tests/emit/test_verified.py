@@ -17,7 +17,8 @@ from emit.json_v1 import plan_json, schema_text, schemas, verified_json
 from emit.text import plan_view
 from emit.verified_view import foreseen_view, verification_view
 from planner.errors import PlanFileError
-from planner.plans.verified import Finding, Forecast, Foreseen, Verification
+from planner.plans.speed import Band
+from planner.plans.verified import Compared, Finding, Forecast, Foreseen, Verification
 from tests.emit.plans import NASTY, make_plan, refused_plan
 from tests.emit.verifications import LEARNED, make_trial, make_verification
 
@@ -89,6 +90,14 @@ def test_the_text_says_what_was_checked() -> None:
         " ".join(text.split())
     )
     assert "llama-server" in text
+
+
+def test_a_rate_that_only_shows_is_no_verdict() -> None:
+    prefill = Compared("prefill", "tok/s", Band(183.0, 200.0, 220.0), 45.8, within=True, judged=False)
+    found = make_verification(compared=(prefill,))
+    assert "too short a prompt to tell" in shown(verification_view(found))
+    row = loaded(found)["observed"][0]
+    assert (row["within"], row["judged"]) == (True, False)
 
 
 def test_the_text_says_at_which_depth_and_from_which_runs() -> None:

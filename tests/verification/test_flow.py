@@ -164,6 +164,46 @@ def test_what_was_not_timed_is_not_verified(run: Verify) -> None:
     assert found.finding is Finding.FAILED and found.reason.startswith("the engine told no time")
 
 
+def test_a_very_short_prompt_teaches_no_prefill(run: Verify, host: Host) -> None:
+    """``--prompt Hello --budget 0``: decode is judged and learned, prefill of five tokens is shown."""
+    plan = solved(ENGINE_MACHINE)
+    decode = plan.chosen.speed.decode_tps.mid
+    found = run(plan, lambda settings, question: answer(question, 1.0, decode), willing, prompt="Hello", budget_s=0.0)
+    prefill = next(item for item in found.compared if item.term == "prefill")
+    assert found.finding is Finding.VERIFIED and (prefill.observed, prefill.judged) == (1.0, False)
+    assert "prefill of 5 tokens is shown, not judged or learned: that takes a prompt of 128" in found.notes
+    assert found.learned is not None and found.learned.prefill_ratio is None and found.learned.decode_ratio is not None
+    assert found.learned.prefill_spread is None and found.learned.depth == 5
+
+
+def test_what_times_an_answer_that_ended_at_once_has_a_prompt_that_tells(run: Verify) -> None:
+    plan, asked = solved(ENGINE_MACHINE), []
+
+    def reply(settings: Settings, question: Question) -> Outcome:
+        asked.append(len(question.prompt))
+        found = answer(question, plan.chosen.speed.prefill_tps.mid, plan.chosen.speed.decode_tps.mid)
+        return found if question.exact else replace(found, predicted_n=1)
+
+    found = run(plan, reply, willing, prompt="Hello", max_trials=0, budget_s=0.0)
+    assert asked == [5, 128] and found.depth == 128
+    assert all(item.judged for item in found.compared)
+
+
+def test_a_short_prompt_does_not_steer_what_longer_ones_are_expected_to_take() -> None:
+    """A slot of little room: the answer that times it has fewer tokens than tell, and says nothing of prefill."""
+    from planner.verification.engine import Live
+    from planner.verification.looking import Seen, pace_of
+
+    plan = solved(ENGINE_MACHINE)
+    pricing = priced(plan)
+    speed = pricing.at(plan.chosen.settings, 100, 64).speed
+    live = Live(plan.chosen, FakeSession(plan.chosen.settings, as_predicted(plan)), None)  # type: ignore[arg-type]
+    timed = replace(answer(Question("x" * 100, 64), 1.0), predicted_s=64 / speed.decode_tps.mid)
+    seen = Seen(live, timed, (1,), Placement(), 256, long=timed)
+    there = pricing.at(plan.chosen.settings, 1000, 64).speed
+    assert pace_of(seen, pricing, 1000).prefill_tps == pytest.approx(there.prefill_tps.mid)
+
+
 @pytest.mark.parametrize("kind", [Kind.MEMORY, Kind.COLLAPSE])
 def test_it_steps_back_until_it_holds(run: Verify, kind: Kind) -> None:
     plan = solved(ENGINE_MACHINE)
