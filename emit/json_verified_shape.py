@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired
 
 from emit.json_plan_shape import BandV1, Bytes, Number, PlanV1, Says, SettingsV1, Shape, VerifiedBeforeV1
 from planner.plans.decision import Scalar
@@ -15,7 +15,7 @@ class ComparedV1(Shape):
     predicted: Annotated[BandV1, Says("For the prompt and answer that ran; of bytes, high is the tolerance.")]
     observed: float
     within: Annotated[bool, Says("False where it is worse than predicted; better is never out.")]
-    judged: Annotated[bool, Says("False where it only shows: prefill of fewer than 128 tokens tells no rate.")]
+    judged: NotRequired[Annotated[bool, Says("False where it only shows: prefill of under 128 tokens tells no rate.")]]
 
 
 class ChangeV1(Shape):

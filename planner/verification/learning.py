@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import strftime
 from typing import TYPE_CHECKING
 
+from planner.errors import OutputError
 from planner.facts.model import Role
 from planner.facts.observed import Verified
 from planner.plans.plan import Candidate, Plan
@@ -90,6 +91,9 @@ def learn(
         spreads: the band that the run justifies, by rate; without one that of the prediction stays. None leaves the
             rates out, as those of a busy machine.
         depth: tokens of the longest prompt it answered.
+
+    Raises:
+        OutputError: it could not be kept.
     """
     from probes import verified_store
 
@@ -109,7 +113,8 @@ def learn(
         decode_spread=_spread(compared, "decode", spreads),
         prefill_spread=_spread(compared, "prefill", spreads),
     )
-    verified_store.save(host, plan.machine, family(plan.model), run)
+    if problem := verified_store.save(host, plan.machine, family(plan.model), run):
+        raise OutputError("the next plan learns nothing of this run", found=f"it could not be stored in {problem}")
     found = known(host, plan.machine, plan.model, plan.workload)
     slower = finding is Finding.SLOWER
     return found or Verified(run.when, devices, kept=run.kept, exact=not slower, slower=slower, depth=depth)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from planner.errors import OutputError
 from planner.facts.reading import Source
 from planner.plans.decision import Confidence, Decision, Evidence
 from planner.plans.verified import Compared, Finding, StepBack, Trial, Verification
@@ -16,6 +17,7 @@ from planner.verify.learn import changed
 from planner.verify.steady import Apart, Doubts
 
 if TYPE_CHECKING:
+    from planner.facts.observed import Verified
     from planner.plans.plan import Candidate, Plan
     from planner.search import Pricing
     from planner.verification.engine import Trouble
@@ -42,7 +44,7 @@ class Report:
         notes: tuple[str, ...],
     ) -> Verification:
         """The verification of a plan that answered; what it teaches is kept on this computer."""
-        from planner.verification.learning import learn
+        from time import strftime
 
         seen, live = self.seen, self.seen.live
         samples, predicted = live.watch.samples(), seen.predicted(self.pricing)
@@ -59,13 +61,13 @@ class Report:
             reason = f"{doubts.verdict}; {reason}" if finding is Finding.SLOWER else reason
             notes = (f"{', '.join(doubts.reasons)}: the speed seen here is not learned", *notes)
         reason = reason if deep else f"{reason}; {_shallow(seen.slot, depth)}"
-        learned = learn(host, self.plan, kept, compared, finding, spreads=spreads, depth=depth)
+        learned, unkept = self._learned(host, kept, compared, finding, spreads, depth)
         faults = [s.major_faults for s in samples if s.major_faults is not None]
         return Verification(
             plan=with_kept(self.plan, kept, trials, steps),
             finding=finding,
             reason=reason,
-            when=learned.when,
+            when=strftime("%Y-%m-%d"),
             engine=self.engine,
             compared=compared,
             trials=trials,
@@ -79,9 +81,26 @@ class Report:
             loaded_s=live.session.loaded_s,
             peak_rss_bytes=max((s.rss_bytes for s in samples if s.rss_bytes is not None), default=None),
             major_faults=faults[-1] if faults else None,
-            notes=(*notes, *_unjudged(compared, seen.depth)),
+            notes=(*notes, *_unjudged(compared, seen.depth), *unkept),
             learned=learned,
         )
+
+    def _learned(
+        self,
+        host: Host,
+        kept: Candidate,
+        compared: tuple[Compared, ...],
+        finding: Finding,
+        spreads: Apart | None,
+        depth: int,
+    ) -> tuple[Verified | None, tuple[str, ...]]:
+        """What the next plan takes from this, or why it takes nothing."""
+        from planner.verification.learning import learn
+
+        try:
+            return learn(host, self.plan, kept, compared, finding, spreads=spreads, depth=depth), ()
+        except OutputError as error:
+            return None, (str(error),)
 
     def _steadiness(self, trials: tuple[Trial, ...]) -> tuple[Doubts | None, Apart | None]:
         """What speaks against learning the speed; without that the bands that the run justifies."""

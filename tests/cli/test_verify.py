@@ -58,6 +58,14 @@ def test_the_next_plan_says_that_it_was_verified(
     assert other["verified"]["exact"] is False
 
 
+@posix
+def test_nothing_is_called_kept_that_could_not_be_stored(run: Run, random_demo: DemoModel, engine: Path) -> None:
+    short = (random_demo.path, *ONE, "--max-trials", "0", "--budget", "0", "--llama", engine)
+    done = run("verify", *short, env={"XDG_CACHE_HOME": "/dev/null"})
+    assert "it could not be stored in /dev/null/moeplan: Not a directory" in " ".join(done.stdout.split())
+    assert "kept for the next plan" not in done.stderr
+
+
 def test_the_answer_goes_where_people_look(run: Run, random_demo: DemoModel, engine: Path) -> None:
     short = (random_demo.path, *ONE, "--max-trials", "0", "--budget", "0", "--llama", engine)
     text = run("verify", *short)

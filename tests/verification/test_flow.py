@@ -176,6 +176,16 @@ def test_a_very_short_prompt_teaches_no_prefill(run: Verify, host: Host) -> None
     assert found.learned.prefill_spread is None and found.learned.depth == 5
 
 
+def test_what_could_not_be_stored_is_said_with_its_place(run: Verify, host: Host, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    host._cache_dir = str(tmp_path / "file" / "moeplan")
+    plan = solved(ENGINE_MACHINE)
+    found = run(plan, as_predicted(plan), willing, max_trials=0)
+    assert found.finding is Finding.VERIFIED and found.learned is None
+    said = f"the next plan learns nothing of this run: it could not be stored in {tmp_path / 'file' / 'moeplan'}: "
+    assert any(note.startswith(said) for note in found.notes)
+
+
 def test_what_times_an_answer_that_ended_at_once_has_a_prompt_that_tells(run: Verify) -> None:
     plan, asked = solved(ENGINE_MACHINE), []
 
