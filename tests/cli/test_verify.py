@@ -17,6 +17,7 @@ from planner.verification import looking
 from planner.verification.startable import own_arguments
 from probes import ports
 from probes.host import LocalHost
+from tests.emit.verifications import make_verification
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 ONE = ("--fit", "--pin", "threads=1", "--pin", "threads-batch=1")
@@ -75,6 +76,50 @@ def test_the_answer_goes_where_people_look(run: Run, random_demo: DemoModel, eng
     assert not text.stdout.startswith(("Verified", "Slower"))  # the answer comes first
     quiet = run("verify", *short, "--json", "-q")
     assert quiet.stderr == ""
+
+
+@posix
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("none/x.json", "none/x.json: No such file or directory"),
+        ("folder", "folder: expected a file to write, found a folder"),
+        ("/proc/x.json", "/proc/x.json: "),
+        ("model", "an input of this very command"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_said_before_the_engine_starts(
+    run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path, name: str, words: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    path = str(random_demo.path) if name == "model" else name
+    done = run("run", random_demo.path, *ONE, "--json", "-o", path, "--llama", engine)
+    assert done.returncode == 3 and words in done.stderr
+    assert "starting" not in done.stderr and "Traceback" not in done.stderr
+
+
+@posix
+def test_a_form_that_cannot_hold_the_plan_is_said_before_the_engine_starts(
+    run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path
+) -> None:
+    odd = tmp_path / "a\nb.gguf"
+    odd.symlink_to(random_demo.path)
+    done = run("verify", odd, *ONE, "--format", "preset", "--llama", engine)
+    assert done.returncode == 2 and "starting" not in done.stderr
+
+
+@posix
+@pytest.mark.parametrize(("form", "opening"), [("json", '{\n  "schema": "moeplan.verified/1"'), ("text", "Verified: ")])
+def test_a_result_that_cannot_be_written_after_all_goes_to_stderr(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path, form: str, opening: str
+) -> None:
+    from emit.formats import Format
+    from planner.cli.options import OutputOptions
+    from planner.cli.verify import _deliver
+
+    lost = _deliver(make_verification(), ((Format(form), str(tmp_path / "gone" / "x")),), OutputOptions(quiet=True), ())
+    told = capsys.readouterr().err
+    assert lost == 3 and "No such file or directory" in told and opening in told
 
 
 def test_a_plan_file_is_verified_as_it_is(run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path) -> None:
