@@ -13,7 +13,7 @@ from planner.verification.looking import Seen
 from planner.verification.options import Options
 from planner.verification.trialling import Base, Lost, Trialling
 from planner.verify.backoff import neighbours
-from planner.verify.budget import EARLY, KEPT_BACK, LEAST_PROMPT, Bounds, Choice, ask_s, choose, depth
+from planner.verify.budget import EARLY, KEPT_BACK, LEAST_PROMPT, Bounds, Choice, ask_s, choose, depth, too_dear
 from planner.verify.compare import overrun
 from planner.verify.learn import changed
 from planner.verify.proposals import Engine as Abilities
@@ -253,10 +253,10 @@ class Verifier:
         found = proposals(problem, base.candidate, self._pricing.candidate, abilities(self._plan, self._engine), tried)
         bounds = Bounds(problem.workload.prompt_tokens, base.room)
         more = self._options.max_trials - len(self._state.trials)
-        choice = choose(base.pace, found, bounds, end - self._host.clock(), more)
+        left_s = end - self._host.clock()
+        choice = choose(base.pace, found, bounds, left_s, more)
         if choice is None and found:
-            late = "; ".join(attempt.words for attempt in found)
-            self._state.notes.append(f"no time left to try {late}: --budget SECONDS gives more")
+            self._state.notes.append(too_dear(base.pace, found, bounds, left_s, self._state.end - end))
         elif choice is not None:
             words = f"trying {choice.attempt.words}: {choice.attempt.forecast}, {choice.seconds:.0f} s or more"
             self._listener.note(words)

@@ -393,7 +393,7 @@ def test_no_time_is_said(run: Verify) -> None:
     plan = solved(ENGINE_MACHINE)
     found = run(plan, as_predicted(plan), willing, budget_s=0.0)
     assert found.trials == ()
-    assert any("no time left to try" in note for note in found.notes)
+    assert any("no time left to try" in note and "; 0 s are left, --budget" in note for note in found.notes)
     assert (
         found.depth == len(QUESTION)
         and not found.deep
