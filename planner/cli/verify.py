@@ -155,13 +155,24 @@ def _serve(running: Running, out: OutputOptions) -> None:
 def _options(verifying: VerifyOptions, own: list[str] | None, *, serve: bool) -> Options:
     from planner.pipeline import verify_options
 
-    prompt = verifying.prompt
-    if prompt is not None and prompt.startswith("@"):
+    found = verify_options(tuple(own or ()))
+    prompt = None if verifying.prompt is None else _prompt(verifying.prompt)
+    return replace(found, prompt=prompt, max_trials=verifying.max_trials, budget_s=verifying.budget, serve=serve)
+
+
+def _prompt(text: str) -> str:
+    """The text of ``--prompt TEXT|@FILE``. Raises OptionError."""
+    if text == "@":
+        raise OptionError("--prompt", expected="a text, or a file after @", found="'@' alone")
+    if text.startswith("@"):
         from planner.files import text_of
 
-        prompt = text_of(prompt[1:], OptionError)
-    found = verify_options(tuple(own or ()))
-    return replace(found, prompt=prompt, max_trials=verifying.max_trials, budget_s=verifying.budget, serve=serve)
+        return text_of(text[1:], OptionError)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:  # Python keeps other bytes of a command line as surrogates
+        raise OptionError("--prompt", expected="UTF-8 text", found=f"another byte at {error.start}") from error
+    return text
 
 
 def _deliver(

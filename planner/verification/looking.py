@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from planner.search import Pricing
     from planner.verification.engine import Live, Trouble
     from planner.verification.listener import Listener
+    from probes.session import Down
 
 PAST: Final = 8192
 """Short prompts prove nothing: runs of one plan differed by a factor of several (one 16 GB card)."""
@@ -32,6 +33,8 @@ LEAST_SLOT: Final = 64
 """Tokens of a slot that hold our question in a chat template (about 30), and enough of an answer to time it."""
 LEAST_ANSWER: Final = 8
 """Tokens of an answer that tell how fast it came."""
+PIECE: Final = 1 << 17
+"""Characters that are tokenized at once."""
 MANY: Final = 1 << 31
 
 
@@ -90,17 +93,17 @@ def first(live: Live, pricing: Pricing, prompt: str | None, listener: Listener) 
 
     asked = prompt if prompt is not None else QUESTION
     n_predict = BUILT_IN_TOKENS if prompt is None else pricing.problem.workload.answer_tokens
+    slot = min(slot_tokens(live.candidate.settings), live.session.placement().n_ctx or MANY)
     prose = live.session.tokenize(PROSE)
-    own = live.session.tokenize(asked)
-    for found in (prose, own):
+    own_n = _counted(live, asked, slot)
+    for found in (prose, own_n):
         if isinstance(found, Down):
             return live.trouble(found)
-    assert isinstance(prose, tuple) and isinstance(own, tuple)
-    slot = min(slot_tokens(live.candidate.settings), live.session.placement().n_ctx or MANY)
-    most = slot - len(own) - SPARE
+    assert isinstance(prose, tuple) and isinstance(own_n, int)
+    most = slot - own_n - SPARE
     if most < LEAST_ANSWER:
-        return _too_long(slot, len(own))
-    answer = live.ask(Question(asked, min(n_predict, most), chat=True), len(own), listener.hear)
+        return _too_long(slot, own_n)
+    answer = live.ask(Question(asked, min(n_predict, most), chat=True), own_n, listener.hear)
     listener.heard()
     if not isinstance(answer, Answer):
         return answer
@@ -108,7 +111,20 @@ def first(live: Live, pricing: Pricing, prompt: str | None, listener: Listener) 
     listener.note(f"first token after {answer.first_s:.2f} s{rate}" if answer.text else "the model answered nothing")
     live.watch.sampler.take()
     seen = Seen(live, answer, prose, live.session.placement(), slot)
-    return seen if answer.predicted_n >= LEAST_ANSWER else _timed(seen, len(own), min(TOKENS, most), listener)
+    return seen if answer.predicted_n >= LEAST_ANSWER else _timed(seen, own_n, min(TOKENS, most), listener)
+
+
+def _counted(live: Live, text: str, slot: int) -> int | Down:
+    """Tokens of a text, or of as much of it as is too much for the slot: a list of all of them may be endless."""
+    n = 0
+    for begin in range(0, len(text), PIECE):
+        tokens = live.session.tokenize(text[begin : begin + PIECE])
+        if not isinstance(tokens, tuple):
+            return tokens
+        n += len(tokens)
+        if n > slot:
+            break
+    return n
 
 
 def _timed(seen: Seen, own_n: int, n_predict: int, listener: Listener) -> Seen | Trouble:
@@ -219,7 +235,10 @@ def goal(slot: int) -> int:
 def _too_long(slot: int, prompt_n: int) -> Trouble:
     from planner.verification.engine import Kind, Trouble
 
-    return Trouble(Kind.FAILED, f"a slot of {slot:,} tokens has no room for an answer to a prompt of {prompt_n:,}")
+    least = "at least " if prompt_n > slot else ""
+    return Trouble(
+        Kind.FAILED, f"a slot of {slot:,} tokens has no room for an answer to a prompt of {least}{prompt_n:,}"
+    )
 
 
 def filled(prose: tuple[int, ...], n: int, start: int = 0) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -182,6 +183,33 @@ def test_an_answer_may_be_asked_for_shorter_than_what_times_one(run: Run, random
     short = (random_demo.path, *ONE, "--max-trials", "0", "--budget", "0", "--json", "--llama", engine)
     found = result(run("verify", *short, "--prompt", "hi", "--answer-tokens", "2"))
     assert found["answer"]["predicted_n"] <= 2
+
+
+@posix
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        (os.fsdecode(b"a\xff"), "--prompt: expected UTF-8 text, found another byte at 1"),
+        ("@", "--prompt: expected a text, or a file after @, found '@' alone"),
+        ("@large.txt", "--prompt: expected what fits a slot of 8,192 tokens, found 4,000,000 bytes"),
+    ],
+)
+def test_a_prompt_that_cannot_be_asked_starts_nothing(
+    run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path, prompt: str, words: str
+) -> None:
+    (tmp_path / "large.txt").write_text("a b " * 1_000_000)
+    done = run("verify", random_demo.path, *ONE, "--ctx", "8192", "--prompt", prompt, "--llama", engine)
+    assert done.returncode == 2 and words in done.stderr and "starting" not in done.stderr
+
+
+def test_a_prompt_that_is_too_long_for_the_slot_is_named(
+    run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "long.txt").write_text("a b " * 100_000)
+    options = ("--ctx", "4096", "--prompt", "@long.txt", "--json")
+    found = json.loads(run("verify", random_demo.path, *ONE, *options, "--llama", engine).stdout)
+    assert found["verdict"] == "failed"
+    assert "a slot of 4,096 tokens has no room for an answer to a prompt of at least " in found["reason"]
 
 
 def test_refresh_measures_again(run: Run, random_demo: DemoModel, engine: Path) -> None:

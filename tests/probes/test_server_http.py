@@ -73,6 +73,14 @@ def test_a_whole_answer_is_taken(serve: Serve) -> None:
     assert server_http.post(at, "/tokenize", {}) == {"a": 12}
 
 
+@pytest.mark.parametrize("body", [b"[]", b'{"a": ['])
+def test_an_answer_that_is_no_object_is_named(serve: Serve, body: bytes) -> None:
+    at = serve(lambda wire: wire.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body))
+    for ask in (lambda: server_http.get(at, "/props"), lambda: server_http.post(at, "/tokenize", {})):
+        with pytest.raises(ServerError, match="answered no JSON object of up to 8 MiB"):
+            ask()
+
+
 class Alive:
     status, pid = None, 1
 

@@ -22,7 +22,7 @@ from planner.units import GIB, MIB
 from planner.verification.engine import Engine, Kind, Trouble
 from planner.verification.flow import verified
 from planner.verification.options import Options
-from planner.verification.startable import Own, check_plan
+from planner.verification.startable import Own, check_plan, check_prompt
 from planner.verification.texts import QUESTION
 from planner.verification.watch import Watch
 from policies import RULES
@@ -174,6 +174,26 @@ def test_a_very_short_prompt_teaches_no_prefill(run: Verify, host: Host) -> None
     assert "prefill of 5 tokens is shown, not judged or learned: that takes a prompt of 128" in found.notes
     assert found.learned is not None and found.learned.prefill_ratio is None and found.learned.decode_ratio is not None
     assert found.learned.prefill_spread is None and found.learned.depth == 5
+
+
+def test_a_prompt_that_no_slot_holds_is_counted_in_pieces(run: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four million bytes: the list of their tokens was longer than what is read, and the failure named that."""
+    plan = solved(ENGINE_MACHINE)
+    slots = replace(plan, chosen=replace(plan.chosen, settings=replace(plan.chosen.settings, n_ctx=250)))
+    monkeypatch.setattr("planner.verification.looking.PIECE", 1000)
+    found = run(slots, as_predicted(plan), willing, prompt="word " * 1000)
+    assert found.finding is Finding.FAILED
+    assert found.reason == "a slot of 250 tokens has no room for an answer to a prompt of at least 300"
+
+
+def test_a_prompt_that_no_tokenizer_brings_into_a_slot_starts_nothing() -> None:
+    plan = solved(ENGINE_MACHINE)
+    check_prompt(plan, None)
+    check_prompt(plan, "a" * 256 * 8192)
+    with pytest.raises(
+        OptionError, match=r"--prompt: expected what fits a slot of 8,192 tokens, found 4,000,000 bytes"
+    ):
+        check_prompt(plan, "a" * 4_000_000)
 
 
 def test_what_could_not_be_stored_is_said_with_its_place(run: Verify, host: Host, tmp_path: Path) -> None:
