@@ -57,6 +57,18 @@ def verification_view(found: Verification, *, why: bool = False) -> RenderableTy
     return Group(*parts)
 
 
+def kept_words(found: Verification) -> str:
+    """What of a verification is kept for the next plan; empty if nothing is."""
+    learned = found.learned
+    if learned is None:
+        return ""
+    rates = [c.term for c in found.compared if c.unit == "tok/s" and c.judged] if found.steady else []
+    parts = ["the verdict", f"the speed of {' and '.join(rates)}" if rates else "no speed"]
+    parts += ["the memory that devices needed beyond the prediction"] if learned.extra else []
+    parts += [f"{name} {value}" for name, value in learned.kept]
+    return wording.clean(", ".join(parts))
+
+
 def foreseen_view(found: Foreseen) -> RenderableType:
     """``--dry-run``: what would be tried, and what everything takes."""
     look = f"{found.look_n:,} tokens of prompt: {_seconds(found.look_s)}" if found.look_n else "no room for a prompt"

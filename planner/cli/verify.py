@@ -190,8 +190,11 @@ def _deliver(
 
         form = Format.JSON if any(form is Format.JSON for form, _ in targets) else Format.TEXT
         note(_rendered(found, out, form, terminal=False))
-    if found.learned is not None and not out.quiet and all(form != "json" for form, _ in targets):
-        note("kept for the next plan; --json -o FILE writes the verified plan, which run takes as it is")
+    from emit.verified_view import kept_words
+
+    kept = kept_words(found)
+    if kept and not out.quiet and all(form != "json" for form, _ in targets):
+        note(f"kept for the next plan: {kept}; --json -o FILE writes the verified plan, which run takes as it is")
     return lost
 
 

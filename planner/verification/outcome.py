@@ -97,6 +97,8 @@ class Report:
         """What the next plan takes from this, or why it takes nothing."""
         from planner.verification.learning import learn
 
+        if finding is Finding.FAILED:
+            return None, ()
         try:
             return learn(host, self.plan, kept, compared, finding, spreads=spreads, depth=depth), ()
         except OutputError as error:

@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from emit.json_read import plan_from
 from emit.json_v1 import plan_json, schema_text, schemas, verified_json
 from emit.text import plan_view
-from emit.verified_view import foreseen_view, verification_view
+from emit.verified_view import foreseen_view, kept_words, verification_view
 from planner.errors import PlanFileError
 from planner.plans.speed import Band
 from planner.plans.verified import Compared, Finding, Forecast, Foreseen, Verification
@@ -105,6 +105,16 @@ def test_the_text_says_at_which_depth_and_from_which_runs() -> None:
     assert "Observed against predicted (rates with 1,027 tokens of prompt)\n" in text
     assert "the next plan, from earlier runs: decode x0.62" in text
     assert "the next plan: decode x0.62" in shown(verification_view(make_verification()))
+
+
+def test_what_is_kept_is_named() -> None:
+    """``kept for the next plan`` stood below ``the next plan: its speed was not learned``."""
+    memory = "the memory that devices needed beyond the prediction, n_ubatch 1024"
+    assert kept_words(make_verification()) == f"the verdict, the speed of decode, {memory}"
+    assert kept_words(make_verification(steady=False)) == f"the verdict, no speed, {memory}"
+    plain = replace(LEARNED, extra=(), kept=(("n_ubatch", "\x1b[1m"),))
+    assert kept_words(make_verification(compared=(), learned=plain)) == "the verdict, no speed, n_ubatch \\x1b[1m"
+    assert kept_words(make_verification(learned=None)) == ""
 
 
 def test_a_failure_prints_no_command() -> None:

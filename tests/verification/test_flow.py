@@ -162,6 +162,7 @@ def test_what_was_not_timed_is_not_verified(run: Verify) -> None:
 
     found = run(solved(ENGINE_MACHINE), reply, willing, max_trials=0)
     assert found.finding is Finding.FAILED and found.reason.startswith("the engine told no time")
+    assert found.learned is None
 
 
 def test_a_very_short_prompt_teaches_no_prefill(run: Verify, host: Host) -> None:
