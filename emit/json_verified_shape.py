@@ -77,6 +77,11 @@ class VerifiedV1(Shape):
     steps_back: Annotated[tuple[StepV1, ...], Says("Settings that did not hold, and the safer neighbour taken.")]
     depth_tokens: Annotated[int | None, Says("The longest prompt that the kept settings answered.")]
     deep: Annotated[bool, Says("Whether that is past 8,192 tokens, or as far as the context goes.")]
+    steady: NotRequired[
+        Annotated[
+            bool, Says("False where others used the machine or its rates disagreed: slower is inconclusive then.")
+        ]
+    ]
     answer: AnswerV1 | None
     buffers: Annotated[tuple[BufferV1, ...], Says("As the engine logged them; empty where it logs none.")]
     offloaded_layers: Annotated[int | None, Says("Layers on devices as the engine says; null if it does not.")]

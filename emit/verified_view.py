@@ -28,7 +28,7 @@ def verification_view(found: Verification, *, why: bool = False) -> RenderableTy
     Raises:
         EngineError: this llama.cpp cannot do what the settings ask.
     """
-    opening = f"{found.finding.value.capitalize()}: {wording.clean(found.reason)}."
+    opening = f"{found.word.capitalize()}: {wording.clean(found.reason)}."
     parts: list[RenderableType] = [Text(opening, style=_STYLE[found.finding])]
     if found.url:
         parts.append(Text(f"Serving at {wording.clean(found.url)}"))

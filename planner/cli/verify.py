@@ -124,7 +124,7 @@ def _verify(
     with pipeline.verifying(plan, wanted, terminal) as running:
         lost = _deliver(running.verification, targets, out, inputs)
         if not aloud and not out.quiet:
-            note(f"{running.verification.finding}: {running.verification.reason}")
+            note(f"{running.verification.word}: {running.verification.reason}")
         if running.verification.url is not None:
             _serve(running, out)
         elif serve and running.verification.finding in ("verified", "slower") and not out.quiet:

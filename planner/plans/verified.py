@@ -187,3 +187,8 @@ class Verification:
     notes: tuple[str, ...] = ()
     learned: Verified | None = None
     url: str | None = None
+
+    @property
+    def word(self) -> str:
+        """The verdict as it is said: a slow run of a machine that was not steady proves nothing."""
+        return "inconclusive" if self.finding is Finding.SLOWER and not self.steady else self.finding.value

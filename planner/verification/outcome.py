@@ -58,7 +58,7 @@ class Report:
         finding, reason = _finding(compared)
         doubts, spreads = self._steadiness(trials)
         if doubts is not None:
-            reason = f"{doubts.verdict}; {reason}" if finding is Finding.SLOWER else reason
+            reason = f"{doubts.cause}; {reason}" if finding is Finding.SLOWER else reason
             notes = (f"{', '.join(doubts.reasons)}: the speed seen here is not learned", *notes)
         reason = reason if deep else f"{reason}; {_shallow(seen.slot, depth)}"
         learned, unkept = self._learned(host, kept, compared, finding, spreads, depth)

@@ -24,7 +24,7 @@ from tests.emit.verifications import LEARNED, make_trial, make_verification
 
 DOCS = Path(__file__).parents[2] / "docs" / "schema"
 CONTRACT = (
-    "schema verdict reason when engine plan observed trials steps_back depth_tokens deep answer buffers "
+    "schema verdict reason when engine plan observed trials steps_back depth_tokens deep steady answer buffers "
     "offloaded_layers load_s peak_rss_bytes major_faults last_lines notes correction url"
 )
 
@@ -115,6 +115,17 @@ def test_what_is_kept_is_named() -> None:
     plain = replace(LEARNED, extra=(), kept=(("n_ubatch", "\x1b[1m"),))
     assert kept_words(make_verification(compared=(), learned=plain)) == "the verdict, no speed, n_ubatch \\x1b[1m"
     assert kept_words(make_verification(learned=None)) == ""
+
+
+def test_a_slow_run_of_an_unsteady_machine_is_inconclusive() -> None:
+    """``Slower: inconclusive: the machine was busy`` asserted and took back. The JSON's verdict stays."""
+    found = make_verification(finding=Finding.SLOWER, steady=False, reason="the machine was busy; decode runs at 1.0")
+    assert shown(verification_view(found)).startswith("Inconclusive: the machine was busy; decode runs at 1.0.")
+    data = loaded(found)
+    assert (data["verdict"], data["steady"], data["reason"]) == ("slower", False, found.reason)
+    for finding, steady, word in ((Finding.SLOWER, True, "Slower: "), (Finding.VERIFIED, False, "Verified: ")):
+        other = make_verification(finding=finding, steady=steady)
+        assert shown(verification_view(other)).startswith(word) and loaded(other)["steady"] is steady
 
 
 def test_a_failure_prints_no_command() -> None:

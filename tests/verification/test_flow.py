@@ -442,15 +442,15 @@ def test_a_busy_machine_teaches_no_speed(run: Verify, monkeypatch: pytest.Monkey
     found = run(plan, as_predicted(plan), willing, max_trials=0)
     assert "80% of the CPUs were busy before: the speed seen here is not learned" in found.notes
     assert found.learned is not None and found.learned.decode_ratio is None and found.learned.runs == 0
-    assert found.finding is Finding.VERIFIED and "inconclusive" not in found.reason and not found.steady
+    assert found.finding is Finding.VERIFIED and found.word == "verified" and not found.steady
 
 
 def test_a_slower_run_of_a_busy_machine_is_inconclusive(run: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = solved(ENGINE_MACHINE)
     monkeypatch.setattr("probes.sampling.busy_share", lambda host: 0.8)
     found = run(plan, lambda settings, question: answer(question, 1.0, 1.0), willing, max_trials=0)
-    assert found.finding is Finding.SLOWER
-    assert found.reason.startswith("inconclusive: the machine was busy; prefill runs at 1.0 tok/s, at least ")
+    assert (found.finding, found.word) == (Finding.SLOWER, "inconclusive")
+    assert found.reason.startswith("the machine was busy; prefill runs at 1.0 tok/s, at least ")
 
 
 def test_others_that_wake_up_after_the_start_teach_no_speed(run: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -473,7 +473,7 @@ def test_a_first_answer_far_above_the_later_ones_teaches_no_speed(run: Verify, h
 
     found = run(plan, reply, willing, max_trials=0)
     assert found.finding is Finding.SLOWER and not found.steady
-    assert found.reason.startswith("inconclusive: its speed was unsteady; ")
+    assert found.word == "inconclusive" and found.reason.startswith("its speed was unsteady; ")
     assert any("of the first answer's, more than depth explains" in note for note in found.notes)
     assert found.learned is not None and (found.learned.decode_ratio, found.learned.runs) == (None, 0)
 
