@@ -135,7 +135,7 @@ def _timed(seen: Seen, own_n: int, n_predict: int, listener: Listener) -> Seen |
     from planner.facts.observed import Answer
     from probes.session import Question
 
-    listener.note(f"{seen.answer.predicted_n} tokens say nothing of its speed: asking for {n_predict} more")
+    listener.note(f"so short an answer says nothing of its speed: asking for {n_predict} tokens more")
     prompt_n = max(own_n, min(LEAST_PROMPT, seen.slot - n_predict - SPARE))
     question = Question(filled(seen.prose, prompt_n), n_predict, exact=True)
     found = seen.live.ask(question, prompt_n, lambda piece: None)

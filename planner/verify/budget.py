@@ -174,7 +174,7 @@ def too_dear(pace: Pace, attempts: tuple[Attempt, ...], bounds: Bounds, left_s: 
         back_s: what is kept back beside that, for a look at depth.
     """
     offers = sorted(_offers(pace, attempts, bounds), key=lambda o: o.least)
-    needs = ", ".join(f"{offer.attempt.words} needs {ceil(offer.least)} s" for offer in offers)
+    needs = "; ".join(f"{offer.attempt.words} needs {ceil(offer.least)} s" for offer in offers)
     beside = f" beside {back_s:.0f} s for a long prompt" if back_s >= 1 else ""
     return f"no time left to try more: {needs}; {max(int(left_s), 0)} s are left{beside}, --budget SECONDS gives more"
 

@@ -157,9 +157,10 @@ def test_a_result_that_cannot_be_written_does_not_end_the_server(start: Callable
     folder = model.parent / "results"
     folder.mkdir()
     command = start("run", model, *SHORT, "--json", "-o", folder / "x.json")
-    server = command.server()
+    command.says("starting")  # after the check of the file
     folder.rmdir()
     command.says("serving at")
+    server = command.server()
     assert server.is_running() and '"schema": "moeplan.verified/1"' in command.err.read_text()
     command.process.send_signal(signal.SIGINT)
     assert command.ended() == 3

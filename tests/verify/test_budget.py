@@ -132,6 +132,6 @@ def test_what_is_too_dear_says_what_it_needs_and_what_is_left() -> None:
     left_s = min(least.values()) - 0.1
     assert choose(SLOW, (LOAD, THREADS), USUAL, left_s, 6) is None
     text = too_dear(SLOW, (LOAD, THREADS), USUAL, left_s, 64.0)
-    assert f"threads 1 needs {int(least[THREADS]) + 1} s, no_host True needs {int(least[LOAD]) + 1} s;" in text
+    assert f"threads 1 needs {int(least[THREADS]) + 1} s; no_host True needs {int(least[LOAD]) + 1} s;" in text
     assert text.endswith(f" {int(left_s)} s are left beside 64 s for a long prompt, --budget SECONDS gives more")
     assert "; 0 s are left, --budget" in too_dear(SLOW, (LOAD,), USUAL, -3.0, 0.0)
