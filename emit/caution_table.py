@@ -1,4 +1,4 @@
-"""What every caution means and what to do about it: for ``explain`` and for the docs."""
+"""What every caution and every verdict means and what to do about it: for ``explain`` and for the docs."""
 
 from __future__ import annotations
 
@@ -134,18 +134,56 @@ CAUTIONS: Final = (
 )
 
 
+VERDICTS: Final = (
+    Meaning(
+        "verified",
+        "The model answered, and no rate was below the band that was predicted. A sentence says if no prompt past "
+        "8,192 tokens was looked at: longer ones may not hold.",
+        "Nothing; moeplan run PLAN.json starts what was verified.",
+    ),
+    Meaning(
+        "slower",
+        "The model answered, but prefill or decode was below the band that was predicted, on a steady machine. "
+        "The next plan takes the rate over.",
+        "Plan again; moeplan probe MODEL --refresh where the machine has changed.",
+    ),
+    Meaning(
+        "inconclusive",
+        "It was slower than predicted, but others used the CPUs or rates of the same settings disagreed, so it says "
+        "nothing of the plan, and no speed is learned. In JSON: verdict slower with steady false.",
+        "moeplan verify again when the machine is quiet.",
+    ),
+    Meaning(
+        "collapsed",
+        "The system began to page behind the engine's back, and no safer settings were left to step back to.",
+        "More --headroom, a shorter --ctx, or close what else uses the memory.",
+    ),
+    Meaning(
+        "failed",
+        "There was no answer that could be timed; the reason and the engine's last lines say why.",
+        "See the reason; nothing was learned.",
+    ),
+)
+
+
 def meaning_of(code: str) -> Meaning | None:
     """The manual of a code, or None."""
-    return next((item for item in CAUTIONS if item.code == code), None)
+    return next((item for item in (*CAUTIONS, *VERDICTS) if item.code == code), None)
 
 
 def page(item: Meaning) -> str:
     """The manual on a terminal."""
-    return f"caution {item.code}\n\nWhat\n{item.says}\n\nWhat to do\n{item.do}\n"
+    kind = "verdict" if item in VERDICTS else "caution"
+    return f"{kind} {item.code}\n\nWhat\n{item.says}\n\nWhat to do\n{item.do}\n"
 
 
 def markdown() -> str:
     """All of them as a page of the docs."""
     lines = ["# Cautions", "", "What stands in brackets behind a caution, as `moeplan explain CODE` prints it.", ""]
-    lines += ["| code | means | what to do |", "|---|---|---|"]
-    return "\n".join([*lines, *(f"| `{item.code}` | {item.says} | {item.do} |" for item in CAUTIONS)]) + "\n"
+    lines += [*_table("code", CAUTIONS), "", "## Verdicts", "", "What `run` and `verify` begin their result with.", ""]
+    return "\n".join([*lines, *_table("verdict", VERDICTS)]) + "\n"
+
+
+def _table(name: str, items: tuple[Meaning, ...]) -> list[str]:
+    head = [f"| {name} | means | what to do |", "|---|---|---|"]
+    return [*head, *(f"| `{item.code}` | {item.says} | {item.do} |" for item in items)]

@@ -34,6 +34,7 @@ def verification_shape(found: Verification) -> VerifiedV1:
         steps_back=tuple(StepV1(changes=_changes(item.changes), reason=item.reason) for item in found.steps),
         depth_tokens=found.depth,
         deep=found.deep,
+        steady=found.steady,
         answer=_answer(found.answer) if found.answer else None,
         buffers=tuple(
             BufferV1(device=b.device, kind=b.kind, bytes=b.n_bytes)  # type: ignore[typeddict-item]  # one of four
@@ -58,6 +59,7 @@ def _compared(item: Compared) -> ComparedV1:
         predicted=band,
         observed=item.observed,
         within=item.within,
+        judged=item.judged,
     )
 
 

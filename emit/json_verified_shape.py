@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NotRequired
 
 from emit.json_plan_shape import BandV1, Bytes, Number, PlanV1, Says, SettingsV1, Shape, VerifiedBeforeV1
 from planner.plans.decision import Scalar
@@ -15,6 +15,7 @@ class ComparedV1(Shape):
     predicted: Annotated[BandV1, Says("For the prompt and answer that ran; of bytes, high is the tolerance.")]
     observed: float
     within: Annotated[bool, Says("False where it is worse than predicted; better is never out.")]
+    judged: NotRequired[Annotated[bool, Says("False where it only shows: prefill of under 128 tokens tells no rate.")]]
 
 
 class ChangeV1(Shape):
@@ -76,6 +77,11 @@ class VerifiedV1(Shape):
     steps_back: Annotated[tuple[StepV1, ...], Says("Settings that did not hold, and the safer neighbour taken.")]
     depth_tokens: Annotated[int | None, Says("The longest prompt that the kept settings answered.")]
     deep: Annotated[bool, Says("Whether that is past 8,192 tokens, or as far as the context goes.")]
+    steady: NotRequired[
+        Annotated[
+            bool, Says("False where others used the machine or its rates disagreed: slower is inconclusive then.")
+        ]
+    ]
     answer: AnswerV1 | None
     buffers: Annotated[tuple[BufferV1, ...], Says("As the engine logged them; empty where it logs none.")]
     offloaded_layers: Annotated[int | None, Says("Layers on devices as the engine says; null if it does not.")]

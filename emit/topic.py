@@ -5,14 +5,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-from emit.caution_table import CAUTIONS
+from emit.caution_table import CAUTIONS, VERDICTS
 from emit.flag_page import flag_names
 from planner.errors import OptionError
 
 
 def no_topic(topic: str, rules: Iterable[str]) -> OptionError:
     """The error. Args: rules: ids of all rules."""
-    known = [*rules, *(item.code for item in CAUTIONS), *flag_names()]
+    known = [*rules, *(item.code for item in (*CAUTIONS, *VERDICTS)), *flag_names()]
     near = difflib.get_close_matches(topic, known, 2)
     advice = f"did you mean {' or '.join(near)}?" if near else "moeplan explain lists the rules"
-    return OptionError(topic, expected="a rule, a flag or the code of a caution", found="none of them", advice=advice)
+    return OptionError(
+        topic, expected="a rule, a flag, the code of a caution or a verdict", found="none of them", advice=advice
+    )

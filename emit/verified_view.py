@@ -28,7 +28,7 @@ def verification_view(found: Verification, *, why: bool = False) -> RenderableTy
     Raises:
         EngineError: this llama.cpp cannot do what the settings ask.
     """
-    opening = f"{found.finding.value.capitalize()}: {wording.clean(found.reason)}."
+    opening = f"{found.word.capitalize()}: {wording.clean(found.reason)}."
     parts: list[RenderableType] = [Text(opening, style=_STYLE[found.finding])]
     if found.url:
         parts.append(Text(f"Serving at {wording.clean(found.url)}"))
@@ -57,6 +57,18 @@ def verification_view(found: Verification, *, why: bool = False) -> RenderableTy
     return Group(*parts)
 
 
+def kept_words(found: Verification) -> str:
+    """What of a verification is kept for the next plan; empty if nothing is."""
+    learned = found.learned
+    if learned is None:
+        return ""
+    rates = [c.term for c in found.compared if c.unit == "tok/s" and c.judged] if found.steady else []
+    parts = ["the verdict", f"the speed of {' and '.join(rates)}" if rates else "no speed"]
+    parts += ["the memory that devices needed beyond the prediction"] if learned.extra else []
+    parts += [f"{name} {value}" for name, value in learned.kept]
+    return wording.clean(", ".join(parts))
+
+
 def foreseen_view(found: Foreseen) -> RenderableType:
     """``--dry-run``: what would be tried, and what everything takes."""
     look = f"{found.look_n:,} tokens of prompt: {_seconds(found.look_s)}" if found.look_n else "no room for a prompt"
@@ -82,7 +94,8 @@ def compared_table(items: tuple[Compared, ...]) -> Table:
                 wording.band(item.predicted, item.unit),
                 units.duration(item.observed) if item.unit == "s" else f"{units.number(item.observed)} {item.unit}",
             )
-        word = "" if item.within else "more" if item.unit == "bytes" else "slower"
+        word = "more" if item.unit == "bytes" else "slower" if item.judged else "too short a prompt to tell"
+        word = "" if item.within and item.judged else word
         table.add_row(Text(wording.clean(item.term)), Text(predicted), Text(observed), Text(word, style="bold yellow"))
     return table
 

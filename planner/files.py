@@ -11,6 +11,36 @@ from planner.errors import MoeplanError, OutputError
 MAX_JSON_BYTES: Final = 4 << 20
 
 
+def check_output(path: str, keep: tuple[str | None, ...] = ()) -> None:
+    """That ``write_file`` can be expected to write there, before long work whose outcome it is to hold.
+
+    Raises:
+        OutputError: as ``write_file`` does.
+    """
+    import tempfile
+
+    target = Path(path)
+    try:
+        _check_kept(target, keep)
+        if target.exists() and not target.is_file():
+            if target.is_dir() or not os.access(target, os.W_OK):
+                raise OutputError(path, expected="a file to write", found="a folder" if target.is_dir() else "no right")
+            return
+        tempfile.TemporaryFile(dir=target.resolve().parent).close()
+    except OSError as error:
+        raise OutputError(path, found=error.strerror or str(error)) from error
+    except RuntimeError as error:  # Path.resolve before Python 3.13
+        raise OutputError(path, expected="a file to write", found=_LOOP) from error
+
+
+_LOOP: Final = "a symbolic link that leads to itself"
+
+
+def _check_kept(target: Path, keep: tuple[str | None, ...]) -> None:
+    if any(name is not None and target.exists() and Path(name).exists() and target.samefile(name) for name in keep):
+        raise OutputError(str(target), expected="a file to write", found="an input of this very command")
+
+
 def write_file(path: str, content: str | bytes, keep: tuple[str | None, ...] = ()) -> None:
     """Write a rendering to a file that a user named: the whole of it, or nothing.
 
@@ -26,8 +56,7 @@ def write_file(path: str, content: str | bytes, keep: tuple[str | None, ...] = (
     target = Path(path)
     data = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content
     try:
-        if any(name is not None and target.exists() and Path(name).exists() and target.samefile(name) for name in keep):
-            raise OutputError(path, expected="a file to write", found="an input of this very command")
+        _check_kept(target, keep)
         if target.exists() and not target.is_file():
             target.write_bytes(data)  # a device such as /dev/stderr
             return
@@ -44,7 +73,7 @@ def write_file(path: str, content: str | bytes, keep: tuple[str | None, ...] = (
     except OSError as error:
         raise OutputError(path, found=error.strerror or str(error)) from error
     except RuntimeError as error:  # Path.resolve before Python 3.13
-        raise OutputError(path, expected="a file to write", found="a symbolic link that leads to itself") from error
+        raise OutputError(path, expected="a file to write", found=_LOOP) from error
 
 
 def _umask() -> int:

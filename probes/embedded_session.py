@@ -115,7 +115,7 @@ class EmbeddedSession(ChildSession):
 
     def ask(self, question: Question, hear: Callable[[str], None], tick: Tick) -> Answer | Down | Stopped:
         body = {"prompt": question.prompt, "n_predict": question.n_predict, "exact": question.exact}
-        reading = Reading(self._host.clock())
+        reading = Reading(self._host.clock(), question)
         self._process.say(json.dumps(body))
         while True:
             event = self._next()

@@ -84,8 +84,8 @@ class Host(Protocol):
     def cached(self, key: str) -> str | None:
         """Text kept from an earlier run under this key; None if there is none."""
 
-    def keep(self, key: str, text: str) -> None:
-        """Keep a text for later runs; a cache that cannot be written is no error."""
+    def keep(self, key: str, text: str) -> str:
+        """Keep a text for later runs; a cache that cannot be written is no error, but is said: where, and why."""
 
     def clock(self) -> float:
         """Monotonic seconds."""
@@ -199,7 +199,7 @@ class LocalHost:
         path = self._cache_path(key)
         return self.read_text(path) if os.path.isfile(path) else None  # a pipe would be waited for
 
-    def keep(self, key: str, text: str) -> None:
+    def keep(self, key: str, text: str) -> str:
         path = self._cache_path(key)
         part = f"{path}.{os.getpid()}-{time.monotonic_ns()}.part"
         try:
@@ -208,9 +208,11 @@ class LocalHost:
             with open(part, "w", encoding="utf-8") as file:
                 file.write(text)
             os.replace(part, path)
-        except OSError:
+        except OSError as error:
             with suppress(OSError):
                 os.unlink(part)
+            return f"{os.path.dirname(path)}: {error.strerror or error}"
+        return ""
 
     def clock(self) -> float:
         return time.monotonic()

@@ -102,8 +102,9 @@ class RecordedHost:
     def cached(self, key: str) -> str | None:
         return self._kept.get(key)
 
-    def keep(self, key: str, text: str) -> None:
+    def keep(self, key: str, text: str) -> str:
         self._kept[key] = text
+        return ""
 
     def clock(self) -> float:
         return 0.0

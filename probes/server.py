@@ -98,16 +98,16 @@ class Server(ChildSession):
         path, body = _body(question)
         events: Events = queue.Queue(_WAITING)
         over = threading.Event()
+        reading = Reading(self._host.clock(), question)
         threading.Thread(target=self._pump, args=(path, body, events, over), daemon=True).start()
         try:
-            return self._heard(question, events, hear, tick)
+            return self._heard(reading, events, hear, tick)
         finally:
             over.set()
 
     def _heard(
-        self, question: Question, events: Events, hear: Callable[[str], None], tick: Tick
+        self, reading: Reading, events: Events, hear: Callable[[str], None], tick: Tick
     ) -> Answer | Down | Stopped:
-        reading = Reading(self._host.clock())
         while True:
             try:
                 at_s, event = events.get(timeout=STEP_S)
@@ -118,7 +118,7 @@ class Server(ChildSession):
                 return self._broken(event)
             if event is None:
                 return reading.answer() or self._broken(ServerError("the answer has no timings"))
-            if excess := reading.excess(event, question.n_predict):
+            if excess := reading.excess(event):
                 return Down(Cause(Kind.OTHER, f"the server does not keep to what it was asked: {excess}"))
             if piece := reading.feed(event, at_s):
                 hear(piece)

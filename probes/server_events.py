@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from planner.facts.observed import Answer
+
+if TYPE_CHECKING:
+    from probes.session import Question
 
 CHAT = "/v1/chat/completions"
 COMPLETION = "/completion"
@@ -18,8 +21,12 @@ PIECES: Final = 2
 """Pieces per token at most: a parser of thoughts may split one."""
 LEAST_MS: Final = 1e-3
 """No part of an answer takes less than a microsecond; none at all is 0."""
+TEMPLATE_TOKENS: Final = 1 << 14
+"""Tokens that a chat template may put around a text; a token of the text has a byte at least."""
 DOUBT: Final = 2.0
-"""Timings of less than this share of what passed between the first and the last token are not believed."""
+"""Timings under one part in so many of what passed on our own clock are not believed."""
+LATE_S: Final = 0.5
+"""What may pass beside the prompt before its first token: the question's way, a prompt that goes to the cache."""
 
 
 @dataclass(slots=True)
@@ -27,6 +34,7 @@ class Reading:
     """An answer while it comes in. ``feed`` takes events in order; ``answer`` is there once timings came."""
 
     start_s: float
+    question: Question
     text: list[str] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     times_s: list[float] = field(default_factory=list)
@@ -55,14 +63,27 @@ class Reading:
             self.text.append(piece)
         return piece
 
-    def excess(self, event: dict[str, Any], n_predict: int) -> str:
-        """How an answer with one more event is no answer to a question for ``n_predict`` tokens; empty if it is."""
+    def excess(self, event: dict[str, Any]) -> str:
+        """How an answer with one more event is no answer to the question; empty if it is."""
         piece, ids = _piece(event)
+        n_predict = self.question.n_predict
         if len(piece) > MAX_PIECE or self.n_chars + len(piece) > MAX_TEXT:
             return f"{self.n_chars + len(piece):,} characters came for {n_predict:,} tokens"
         most = n_predict + SLACK_TOKENS
         if len(self.tokens) + len(ids) > most or len(self.times_s) > PIECES * most:
             return f"more came than the {n_predict:,} tokens that were asked for"
+        timings = event.get("timings")
+        return self._miscounted(timings) if isinstance(timings, dict) else ""
+
+    def _miscounted(self, timings: dict[str, Any]) -> str:
+        """That timings count more tokens than there can be."""
+        prompt, n_predict = self.question.prompt, self.question.n_predict
+        sent = len(prompt) if isinstance(prompt, tuple) else len(prompt.encode("utf-8", "replace")) + TEMPLATE_TOKENS
+        prompt_n, predicted_n = (_whole(timings.get(name)) or 0 for name in ("prompt_n", "predicted_n"))
+        if prompt_n > sent + SLACK_TOKENS:
+            return f"it counts {prompt_n:,} tokens of a prompt that has {sent:,} at most"
+        if predicted_n > n_predict + SLACK_TOKENS:
+            return f"it counts {predicted_n:,} tokens of answer, {n_predict:,} were asked for"
         return ""
 
     @property
@@ -87,21 +108,35 @@ class Reading:
         prompt_n, predicted_n = (n or 0 for n in counts)
         if self.first_s is None and not predicted_n:
             return None  # these timings came with progress through the prompt
-        seen_s = sum(self.gaps_s)
-        if predicted_ms / 1e3 < seen_s / DOUBT:
-            predicted_ms = 1e3 * seen_s  # nobody answers faster than the answer comes
+        whole_s = self.timed_s - self.start_s
+        first_s = whole_s if self.first_s is None else self.first_s
+        prompt_s, predicted_s = self._believed(prompt_ms / 1e3, predicted_ms / 1e3, first_s, whole_s)
         return Answer(
             text="".join(self.text),
             tokens=tuple(self.tokens),
             prompt_n=prompt_n,
-            prompt_s=prompt_ms / 1e3,
+            prompt_s=prompt_s,
             predicted_n=predicted_n,
-            predicted_s=predicted_ms / 1e3,
-            first_s=self.timed_s - self.start_s if self.first_s is None else self.first_s,
+            predicted_s=predicted_s,
+            first_s=first_s,
             gaps_s=self.gaps_s,
             draft_n=_whole(found.get("draft_n")),
             draft_accepted=_whole(found.get("draft_n_accepted")),
         )
+
+    def _believed(self, prompt_s: float, predicted_s: float, first_s: float, whole_s: float) -> tuple[float, float]:
+        """The engine's seconds of prompt and answer, or ours: nobody answers faster than the answer comes.
+
+        A time of 0 is none that was told. An answer of a prompt that is not computed anew may come from a cache, so
+        there the whole alone tells.
+        """
+        seen_s = sum(self.gaps_s)
+        if predicted_s < seen_s / DOUBT:
+            predicted_s = seen_s
+        early = self.question.exact and prompt_s < (first_s - LATE_S) / DOUBT
+        if prompt_s and (early or prompt_s + predicted_s < (whole_s - LATE_S) / DOUBT):
+            prompt_s = first_s
+        return prompt_s, predicted_s
 
 
 def _piece(event: dict[str, Any]) -> tuple[str, list[int]]:

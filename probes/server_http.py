@@ -41,7 +41,7 @@ def get(at: Address, path: str) -> dict[str, Any]:
     status, body = _get(at, path, SHORT_S)
     data = _object(body)
     if status != 200 or data is None:
-        raise ServerError(f"{path} answered {status}")
+        raise ServerError(_refusal(path, status, data))
     return data
 
 
@@ -174,4 +174,6 @@ def _object(body: bytes) -> dict[str, Any] | None:
 def _refusal(path: str, status: int, data: dict[str, Any] | None) -> str:
     error = (data or {}).get("error")
     message = error.get("message") if isinstance(error, dict) else error
+    if status == 200 and data is None:
+        return f"{path} answered no JSON object of up to {MAX_BODY >> 20} MiB"
     return f"{path} answered {status}" + (f": {message}" if isinstance(message, str) else "")

@@ -60,7 +60,8 @@ def load(host: Host, probe: str, about: tuple[str, ...]) -> Entry | None:
     return Entry(figures, note, when, float(took))  # type: ignore[arg-type]  # checked in ``sound``
 
 
-def save(host: Host, probe: str, about: tuple[str, ...], entry: Entry) -> None:
+def save(host: Host, probe: str, about: tuple[str, ...], entry: Entry) -> str:
+    """Where and why it could not be kept; empty if it was."""
     data = {
         "schema": SCHEMA,
         "probe": probe,
@@ -70,7 +71,7 @@ def save(host: Host, probe: str, about: tuple[str, ...], entry: Entry) -> None:
         "note": entry.note,
         "figures": entry.figures,
     }
-    host.keep(_name(probe, about), json.dumps(data, indent=1) + "\n")
+    return host.keep(_name(probe, about), json.dumps(data, indent=1) + "\n")
 
 
 def _name(probe: str, about: tuple[str, ...]) -> str:

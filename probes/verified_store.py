@@ -64,11 +64,11 @@ def load(host: Host, machine: Machine, family: str) -> tuple[Run, ...]:
     return tuple(run for run in found if run is not None)
 
 
-def save(host: Host, machine: Machine, family: str, run: Run) -> None:
-    """Keep a run after the others."""
+def save(host: Host, machine: Machine, family: str, run: Run) -> str:
+    """Keep a run after the others. Where and why it could not be kept; empty if it was."""
     runs = (*load(host, machine, family), run)[-MOST:]
     figures = {"runs": [asdict(item) for item in runs]}
-    store.save(host, PROBE, _about(machine, family), store.Entry(figures, family, run.when, 0.0))
+    return store.save(host, PROBE, _about(machine, family), store.Entry(figures, family, run.when, 0.0))
 
 
 def _run(item: Any) -> Run | None:

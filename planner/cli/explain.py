@@ -15,7 +15,7 @@ def explain(
         str,
         typer.Argument(
             metavar="[RULE|FLAG|CODE]",
-            help="A rule, a llama.cpp flag or the code of a caution; none lists the rules.",
+            help="A rule, a llama.cpp flag, the code of a caution or a verdict; none lists the rules.",
         ),
     ] = "",
     plan: Annotated[
@@ -23,7 +23,7 @@ def explain(
     ] = None,
     no_color: Annotated[bool, typer.Option("--no-color", help="No colour on a terminal.")] = False,
 ) -> None:
-    """Print the manual of a rule or caution, or why a plan chose a flag."""
+    """Print the manual of a rule, caution or verdict, or why a plan chose a flag."""
     from planner import pipeline
 
     docs, flag, caution = pipeline.manuals(topic)

@@ -100,6 +100,23 @@ def deliver(
         raise typer.Exit(1)
 
 
+def check_forms(plan: Plan, targets: tuple[tuple[Format, str], ...], keep: tuple[str | None, ...]) -> None:
+    """That every form can hold the plan and be written, as far as that shows before a long run.
+
+    Raises:
+        OutputError: a file that cannot be written.
+        EngineError, OptionError: a form that cannot hold the plan.
+    """
+    from emit.formats import Format
+    from planner.files import check_output
+
+    for form, path in targets:
+        if form is not Format.TEXT:
+            as_form(plan, form)
+        if path != "-":
+            check_output(path, keep)
+
+
 def write_forms(
     rendered: Callable[[Format, bool], str],
     targets: tuple[tuple[Format, str], ...],

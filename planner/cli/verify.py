@@ -11,9 +11,9 @@ import typer
 
 from planner.cli.guard import complain, note, piece, product
 from planner.cli.options import MeasureOptions, OutputOptions, PlanOptions, seconds
-from planner.cli.planning import deliver, request_of, write_forms
+from planner.cli.planning import check_forms, deliver, request_of, write_forms
 from planner.cli.show import as_form, as_text
-from planner.errors import Ended, OptionError
+from planner.errors import Ended, MoeplanError, OptionError
 
 if TYPE_CHECKING:
     from emit.formats import Format
@@ -118,18 +118,21 @@ def _verify(
     if verifying.dry_run:
         _dry_run(plan, wanted, targets, out, inputs)
         return
+    check_forms(plan, targets, (*plan.model.shards, *inputs))
     aloud = any(form == "text" and path == "-" for form, path in targets)
     terminal = _Terminal(quiet=out.quiet, aloud=aloud)
     with pipeline.verifying(plan, wanted, terminal) as running:
-        _deliver(running.verification, targets, out, inputs)
+        lost = _deliver(running.verification, targets, out, inputs)
         if not aloud and not out.quiet:
-            note(f"{running.verification.finding}: {running.verification.reason}")
+            note(f"{running.verification.word}: {running.verification.reason}")
         if running.verification.url is not None:
             _serve(running, out)
         elif serve and running.verification.finding in ("verified", "slower") and not out.quiet:
             note("the embedded engine has no server to go on with: --llama names a llama-server")
     from planner.plans.verified import Finding
 
+    if lost:
+        raise typer.Exit(lost)
     if running.verification.finding is not Finding.VERIFIED:
         raise typer.Exit(1)
 
@@ -152,21 +155,47 @@ def _serve(running: Running, out: OutputOptions) -> None:
 def _options(verifying: VerifyOptions, own: list[str] | None, *, serve: bool) -> Options:
     from planner.pipeline import verify_options
 
-    prompt = verifying.prompt
-    if prompt is not None and prompt.startswith("@"):
+    found = verify_options(tuple(own or ()))
+    prompt = None if verifying.prompt is None else _prompt(verifying.prompt)
+    return replace(found, prompt=prompt, max_trials=verifying.max_trials, budget_s=verifying.budget, serve=serve)
+
+
+def _prompt(text: str) -> str:
+    """The text of ``--prompt TEXT|@FILE``. Raises OptionError."""
+    if text == "@":
+        raise OptionError("--prompt", expected="a text, or a file after @", found="'@' alone")
+    if text.startswith("@"):
         from planner.files import text_of
 
-        prompt = text_of(prompt[1:], OptionError)
-    found = verify_options(tuple(own or ()))
-    return replace(found, prompt=prompt, max_trials=verifying.max_trials, budget_s=verifying.budget, serve=serve)
+        return text_of(text[1:], OptionError)
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:  # Python keeps other bytes of a command line as surrogates
+        raise OptionError("--prompt", expected="UTF-8 text", found=f"another byte at {error.start}") from error
+    return text
 
 
 def _deliver(
     found: Verification, targets: tuple[tuple[Format, str], ...], out: OutputOptions, inputs: tuple[str | None, ...]
-) -> None:
-    write_forms(partial(_rendered, found, out), targets, out, (*found.plan.model.shards, *inputs))
-    if found.learned is not None and not out.quiet and all(form != "json" for form, _ in targets):
-        note("kept for the next plan; --json -o FILE writes the verified plan, which run takes as it is")
+) -> int:
+    """Write every form; what cannot be written after all goes to stderr, and its exit code comes back, 0 if all was."""
+    lost = 0
+    try:
+        write_forms(partial(_rendered, found, out), targets, out, (*found.plan.model.shards, *inputs))
+    except (MoeplanError, typer.Exit) as error:
+        lost = error.exit_code
+        if isinstance(error, MoeplanError):
+            complain(str(error))
+        from emit.formats import Format
+
+        form = Format.JSON if any(form is Format.JSON for form, _ in targets) else Format.TEXT
+        note(_rendered(found, out, form, terminal=False))
+    from emit.verified_view import kept_words
+
+    kept = kept_words(found)
+    if kept and not out.quiet and all(form != "json" for form, _ in targets):
+        note(f"kept for the next plan: {kept}; --json -o FILE writes the verified plan, which run takes as it is")
+    return lost
 
 
 def _rendered(found: Verification, out: OutputOptions, form: Format, terminal: bool) -> str:

@@ -30,6 +30,7 @@ class Compared:
         unit: ``tok/s``, ``s`` or ``bytes``.
         predicted: with its band; of bytes the band is the tolerance.
         within: True unless it is worse than the prediction allows; better is never out.
+        judged: False if too little was seen to judge it or to learn from it.
     """
 
     term: str
@@ -37,6 +38,7 @@ class Compared:
     predicted: Band
     observed: float
     within: bool
+    judged: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,3 +187,8 @@ class Verification:
     notes: tuple[str, ...] = ()
     learned: Verified | None = None
     url: str | None = None
+
+    @property
+    def word(self) -> str:
+        """The verdict as it is said: a slow run of a machine that was not steady proves nothing."""
+        return "inconclusive" if self.finding is Finding.SLOWER and not self.steady else self.finding.value

@@ -12,6 +12,7 @@ from planner.verification import looking
 from planner.verification.engine import Engine, Live, Trouble
 from planner.verification.listener import Listener
 from planner.verification.options import Options
+from planner.verification.startable import check_prompt
 from planner.verification.verifier import Verifier, abilities
 from planner.verify.budget import ASSUMED_LOAD_BPS, KEPT_BACK, START_S, Bounds, Pace, ask_s, forecast
 from planner.verify.proposals import proposals
@@ -33,9 +34,13 @@ class Running:
 
 @contextmanager
 def verified(host: Host, plan: Plan, pricing: Pricing, options: Options, listener: Listener) -> Iterator[Running]:
-    """Verify a plan; with ``serve`` the engine runs until the context ends."""
+    """Verify a plan; with ``serve`` the engine runs until the context ends.
+
+    Raises OptionError for a prompt that is too long for any slot of it.
+    """
     from probes.environment import engine_arguments
 
+    check_prompt(plan, options.prompt)
     with Engine(host, plan, pricing, options.own, serve=options.serve) as engine:
         if dropped := engine_arguments():
             listener.note(f"not passed on to the engine, the plan decides: {' '.join(dropped)}")
@@ -63,7 +68,11 @@ def _wait(live: Live) -> Trouble | None:
 
 
 def foreseen(host: Host, plan: Plan, pricing: Pricing, options: Options) -> Foreseen:
-    """What verifying would take by the predicted rates, if nothing were kept. Starts nothing."""
+    """What verifying would take by the predicted rates, if nothing were kept. Starts nothing.
+
+    Raises as ``verified`` does.
+    """
+    check_prompt(plan, options.prompt)
     engine, problem, settings = Engine(host, plan, pricing, options.own), pricing.problem, plan.chosen.settings
     slot = min(looking.slot_tokens(settings), problem.model.n_ctx_train or looking.MANY)
     deepest = looking.wanted(slot, problem.workload.prompt_tokens)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import strftime
 from typing import TYPE_CHECKING
 
+from planner.errors import OutputError
 from planner.facts.model import Role
 from planner.facts.observed import Verified
 from planner.plans.plan import Candidate, Plan
@@ -90,6 +91,9 @@ def learn(
         spreads: the band that the run justifies, by rate; without one that of the prediction stays. None leaves the
             rates out, as those of a busy machine.
         depth: tokens of the longest prompt it answered.
+
+    Raises:
+        OutputError: it could not be kept.
     """
     from probes import verified_store
 
@@ -109,7 +113,8 @@ def learn(
         decode_spread=_spread(compared, "decode", spreads),
         prefill_spread=_spread(compared, "prefill", spreads),
     )
-    verified_store.save(host, plan.machine, family(plan.model), run)
+    if problem := verified_store.save(host, plan.machine, family(plan.model), run):
+        raise OutputError("the next plan learns nothing of this run", found=f"it could not be stored in {problem}")
     found = known(host, plan.machine, plan.model, plan.workload)
     slower = finding is Finding.SLOWER
     return found or Verified(run.when, devices, kept=run.kept, exact=not slower, slower=slower, depth=depth)
@@ -117,7 +122,7 @@ def learn(
 
 def _spread(compared: tuple[Compared, ...], term: str, spreads: Apart | None) -> float | None:
     """What a run justifies, or the prediction's own where it saw a rate only once; None where nothing is learned."""
-    found = next((c.predicted for c in compared if c.term == term and c.predicted.mid > 0), None)
+    found = next((c.predicted for c in compared if c.term == term and c.judged and c.predicted.mid > 0), None)
     return None if spreads is None or found is None else dict(spreads).get(term, found.high / found.mid)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from planner.search import Pricing
     from planner.verification.engine import Live, Trouble
     from planner.verification.listener import Listener
+    from probes.session import Down
 
 PAST: Final = 8192
 """Short prompts prove nothing: runs of one plan differed by a factor of several (one 16 GB card)."""
@@ -32,6 +33,8 @@ LEAST_SLOT: Final = 64
 """Tokens of a slot that hold our question in a chat template (about 30), and enough of an answer to time it."""
 LEAST_ANSWER: Final = 8
 """Tokens of an answer that tell how fast it came."""
+PIECE: Final = 1 << 17
+"""Characters that are tokenized at once."""
 MANY: Final = 1 << 31
 
 
@@ -90,17 +93,17 @@ def first(live: Live, pricing: Pricing, prompt: str | None, listener: Listener) 
 
     asked = prompt if prompt is not None else QUESTION
     n_predict = BUILT_IN_TOKENS if prompt is None else pricing.problem.workload.answer_tokens
+    slot = min(slot_tokens(live.candidate.settings), live.session.placement().n_ctx or MANY)
     prose = live.session.tokenize(PROSE)
-    own = live.session.tokenize(asked)
-    for found in (prose, own):
+    own_n = _counted(live, asked, slot)
+    for found in (prose, own_n):
         if isinstance(found, Down):
             return live.trouble(found)
-    assert isinstance(prose, tuple) and isinstance(own, tuple)
-    slot = min(slot_tokens(live.candidate.settings), live.session.placement().n_ctx or MANY)
-    most = slot - len(own) - SPARE
+    assert isinstance(prose, tuple) and isinstance(own_n, int)
+    most = slot - own_n - SPARE
     if most < LEAST_ANSWER:
-        return _too_long(slot, len(own))
-    answer = live.ask(Question(asked, min(n_predict, most), chat=True), len(own), listener.hear)
+        return _too_long(slot, own_n)
+    answer = live.ask(Question(asked, min(n_predict, most), chat=True), own_n, listener.hear)
     listener.heard()
     if not isinstance(answer, Answer):
         return answer
@@ -108,15 +111,32 @@ def first(live: Live, pricing: Pricing, prompt: str | None, listener: Listener) 
     listener.note(f"first token after {answer.first_s:.2f} s{rate}" if answer.text else "the model answered nothing")
     live.watch.sampler.take()
     seen = Seen(live, answer, prose, live.session.placement(), slot)
-    return seen if answer.predicted_n >= LEAST_ANSWER else _timed(seen, len(own), min(TOKENS, most), listener)
+    return seen if answer.predicted_n >= LEAST_ANSWER else _timed(seen, own_n, min(TOKENS, most), listener)
 
 
-def _timed(seen: Seen, prompt_n: int, n_predict: int, listener: Listener) -> Seen | Trouble:
-    """A model may end its answer at once: then one to our own prose, without an end, says how fast it is."""
+def _counted(live: Live, text: str, slot: int) -> int | Down:
+    """Tokens of a text, or of as much of it as is too much for the slot: a list of all of them may be endless."""
+    n = 0
+    for begin in range(0, len(text), PIECE):
+        tokens = live.session.tokenize(text[begin : begin + PIECE])
+        if not isinstance(tokens, tuple):
+            return tokens
+        n += len(tokens)
+        if n > slot:
+            break
+    return n
+
+
+def _timed(seen: Seen, own_n: int, n_predict: int, listener: Listener) -> Seen | Trouble:
+    """A model may end its answer at once: then one to our own prose, without an end, says how fast it is.
+
+    The prompt is as long as the user's, or as long as prefill needs to tell anything where there is room.
+    """
     from planner.facts.observed import Answer
     from probes.session import Question
 
-    listener.note(f"{seen.answer.predicted_n} tokens say nothing of its speed: asking for {n_predict} more")
+    listener.note(f"so short an answer says nothing of its speed: asking for {n_predict} tokens more")
+    prompt_n = max(own_n, min(LEAST_PROMPT, seen.slot - n_predict - SPARE))
     question = Question(filled(seen.prose, prompt_n), n_predict, exact=True)
     found = seen.live.ask(question, prompt_n, lambda piece: None)
     return replace(seen, long=found) if isinstance(found, Answer) else found
@@ -148,13 +168,14 @@ def longer(seen: Seen, prompt_n: int, pace: Pace, seconds: float, listener: List
 def pace_of(seen: Seen, pricing: Pricing, prompt_n: int) -> Pace:
     """How fast the engine would compute a prompt of so many tokens: as predicted, by as much as it was off before.
 
-    The first answer's own prompt is too short to tell, so its decode stands for both.
+    Where its prompt was too short to tell, decode stands for both.
     """
     settings = seen.live.candidate.settings
     there, here = pricing.at(settings, prompt_n, TOKENS).speed, seen.predicted(pricing).speed
     measured = seen.measured
     decode = (measured.decode_tps or here.decode_tps.low) / here.decode_tps.mid
-    prefill = (measured.prefill_tps or here.prefill_tps.low) / here.prefill_tps.mid if seen.long else decode
+    tells = seen.long is not None and measured.prompt_n >= LEAST_PROMPT
+    prefill = (measured.prefill_tps or here.prefill_tps.low) / here.prefill_tps.mid if tells else decode
     return Pace(
         there.prefill_tps.mid * prefill,
         there.decode_tps.mid * decode,
@@ -214,7 +235,10 @@ def goal(slot: int) -> int:
 def _too_long(slot: int, prompt_n: int) -> Trouble:
     from planner.verification.engine import Kind, Trouble
 
-    return Trouble(Kind.FAILED, f"a slot of {slot:,} tokens has no room for an answer to a prompt of {prompt_n:,}")
+    least = "at least " if prompt_n > slot else ""
+    return Trouble(
+        Kind.FAILED, f"a slot of {slot:,} tokens has no room for an answer to a prompt of {least}{prompt_n:,}"
+    )
 
 
 def filled(prose: tuple[int, ...], n: int, start: int = 0) -> tuple[int, ...]:

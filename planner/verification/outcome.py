@@ -5,16 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from planner.errors import OutputError
 from planner.facts.reading import Source
 from planner.plans.decision import Confidence, Decision, Evidence
 from planner.plans.verified import Compared, Finding, StepBack, Trial, Verification
 from planner.verification import looking
 from planner.verification.engine import Kind
 from planner.verify import compare, steady
+from planner.verify.budget import LEAST_PROMPT
 from planner.verify.learn import changed
 from planner.verify.steady import Apart, Doubts
 
 if TYPE_CHECKING:
+    from planner.facts.observed import Verified
     from planner.plans.plan import Candidate, Plan
     from planner.search import Pricing
     from planner.verification.engine import Trouble
@@ -41,7 +44,7 @@ class Report:
         notes: tuple[str, ...],
     ) -> Verification:
         """The verification of a plan that answered; what it teaches is kept on this computer."""
-        from planner.verification.learning import learn
+        from time import strftime
 
         seen, live = self.seen, self.seen.live
         samples, predicted = live.watch.samples(), seen.predicted(self.pricing)
@@ -55,16 +58,16 @@ class Report:
         finding, reason = _finding(compared)
         doubts, spreads = self._steadiness(trials)
         if doubts is not None:
-            reason = f"{doubts.verdict}; {reason}" if finding is Finding.SLOWER else reason
+            reason = f"{doubts.cause}; {reason}" if finding is Finding.SLOWER else reason
             notes = (f"{', '.join(doubts.reasons)}: the speed seen here is not learned", *notes)
         reason = reason if deep else f"{reason}; {_shallow(seen.slot, depth)}"
-        learned = learn(host, self.plan, kept, compared, finding, spreads=spreads, depth=depth)
+        learned, unkept = self._learned(host, kept, compared, finding, spreads, depth)
         faults = [s.major_faults for s in samples if s.major_faults is not None]
         return Verification(
             plan=with_kept(self.plan, kept, trials, steps),
             finding=finding,
             reason=reason,
-            when=learned.when,
+            when=strftime("%Y-%m-%d"),
             engine=self.engine,
             compared=compared,
             trials=trials,
@@ -78,9 +81,28 @@ class Report:
             loaded_s=live.session.loaded_s,
             peak_rss_bytes=max((s.rss_bytes for s in samples if s.rss_bytes is not None), default=None),
             major_faults=faults[-1] if faults else None,
-            notes=notes,
+            notes=(*notes, *_unjudged(compared, seen.depth), *unkept),
             learned=learned,
         )
+
+    def _learned(
+        self,
+        host: Host,
+        kept: Candidate,
+        compared: tuple[Compared, ...],
+        finding: Finding,
+        spreads: Apart | None,
+        depth: int,
+    ) -> tuple[Verified | None, tuple[str, ...]]:
+        """What the next plan takes from this, or why it takes nothing."""
+        from planner.verification.learning import learn
+
+        if finding is Finding.FAILED:
+            return None, ()
+        try:
+            return learn(host, self.plan, kept, compared, finding, spreads=spreads, depth=depth), ()
+        except OutputError as error:
+            return None, (str(error),)
 
     def _steadiness(self, trials: tuple[Trial, ...]) -> tuple[Doubts | None, Apart | None]:
         """What speaks against learning the speed; without that the bands that the run justifies."""
@@ -113,14 +135,23 @@ def _finding(compared: tuple[Compared, ...]) -> tuple[Finding, str]:
         worst = min(slow, key=lambda c: c.observed / c.predicted.low)
         words = f"{worst.term} runs at {worst.observed:,.1f} tok/s, at least {worst.predicted.low:,.1f} were predicted"
         return Finding.SLOWER, words
-    if not any(c.unit == "tok/s" for c in compared):
+    if not any(c.unit == "tok/s" and c.judged for c in compared):
         return Finding.FAILED, "the engine told no time of its answer: nothing was measured"
     return Finding.VERIFIED, "it answers as fast as predicted, or faster"
 
 
+def _unjudged(compared: tuple[Compared, ...], depth: int) -> tuple[str, ...]:
+    """That a prompt was too short to tell how fast prefill is."""
+    if all(item.judged for item in compared):
+        return ()
+    few = f"prefill of {depth:,} token{'' if depth == 1 else 's'} is shown"
+    return (f"{few}, not judged or learned: that takes a prompt of {LEAST_PROMPT}",)
+
+
 def _shallow(slot: int, depth: int) -> str:
     """That a short prompt proves neither headroom nor speed."""
-    seen, goal = f"{depth:,} tokens were" if depth else "what was kept was not", looking.goal(slot)
+    goal, were = looking.goal(slot), "token was" if depth == 1 else "tokens were"
+    seen = f"{depth:,} {were}" if depth else "what was kept was not"
     deep = f"past {goal:,} tokens" if goal == looking.PAST else f"of {goal:,} tokens, the whole context,"
     return f"no prompt {deep} was looked at ({seen}): longer ones may not hold"
 

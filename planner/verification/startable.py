@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from planner.errors import EngineError, OptionError, PlanFileError
 from planner.facts.workload import Target, Workload
 from planner.files import text_of
-from planner.verification.looking import LEAST_SLOT, slot_tokens
+from planner.verification.looking import LEAST_SLOT, MANY, slot_tokens
 
 if TYPE_CHECKING:
     from emit.flags import ParsedFlags
@@ -49,6 +49,18 @@ def check_plan(plan: Plan) -> None:
             found=told or "none",
             advice="name its folder with --llama, or install moeplan[embedded]",
         )
+
+
+LONGEST_TOKEN: Final = 256
+"""Bytes of a token at most: vocabularies have blanks of up to 128."""
+
+
+def check_prompt(plan: Plan, prompt: str | None) -> None:
+    """Raises OptionError for a prompt that no tokenizer brings into a slot; the engine counts what is shorter."""
+    slot = min(slot_tokens(plan.chosen.settings), plan.model.n_ctx_train or MANY)
+    size = len((prompt or "").encode("utf-8"))
+    if size > LONGEST_TOKEN * slot:
+        raise OptionError("--prompt", expected=f"what fits a slot of {slot:,} tokens", found=f"{size:,} bytes")
 
 
 def check_command(origin: str, parsed: ParsedFlags, rpc: tuple[str, ...]) -> None:

@@ -13,7 +13,7 @@ from planner.verification.looking import Seen
 from planner.verification.options import Options
 from planner.verification.trialling import Base, Lost, Trialling
 from planner.verify.backoff import neighbours
-from planner.verify.budget import EARLY, KEPT_BACK, LEAST_PROMPT, Bounds, Choice, ask_s, choose, depth
+from planner.verify.budget import EARLY, KEPT_BACK, LEAST_PROMPT, Bounds, Choice, ask_s, choose, depth, too_dear
 from planner.verify.compare import overrun
 from planner.verify.learn import changed
 from planner.verify.proposals import Engine as Abilities
@@ -123,7 +123,8 @@ class Verifier:
             share = KEPT_BACK if self._state.trials else 1.0
             self._state.end = max(self._state.end, self._host.clock() + share * budget_s)
             deepest = self._wanted(seen)
-            for prompt_n in sorted({min(n, deepest) for n in (FIRST_LOOK, current.settings.n_ubatch, deepest)}):
+            batch = max(current.settings.n_ubatch, LEAST_PROMPT)
+            for prompt_n in sorted({min(n, deepest) for n in (FIRST_LOOK, batch, deepest)}):
                 if isinstance(seen, Seen):
                     seen = self._longer(seen, prompt_n, EARLY * budget_s)
         return self._engine.replaced() or seen if isinstance(seen, Trouble) else seen
@@ -252,10 +253,10 @@ class Verifier:
         found = proposals(problem, base.candidate, self._pricing.candidate, abilities(self._plan, self._engine), tried)
         bounds = Bounds(problem.workload.prompt_tokens, base.room)
         more = self._options.max_trials - len(self._state.trials)
-        choice = choose(base.pace, found, bounds, end - self._host.clock(), more)
+        left_s = end - self._host.clock()
+        choice = choose(base.pace, found, bounds, left_s, more)
         if choice is None and found:
-            late = "; ".join(attempt.words for attempt in found)
-            self._state.notes.append(f"no time left to try {late}: --budget SECONDS gives more")
+            self._state.notes.append(too_dear(base.pace, found, bounds, left_s, self._state.end - end))
         elif choice is not None:
             words = f"trying {choice.attempt.words}: {choice.attempt.forecast}, {choice.seconds:.0f} s or more"
             self._listener.note(words)

@@ -7,6 +7,7 @@ a look at depth takes its part of the budget or what they leave. Two trials of a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Final
 
 from planner.facts.workload import Goal
@@ -21,6 +22,7 @@ TOGETHER: Final = 3
 """Trials that should find room: a change takes its share of the time at most, or what it needs at least, and leaves the
 two cheapest others theirs."""
 LEAST_PROMPT: Final = 128
+"""Tokens of the shortest prompt whose prefill tells anything."""
 UBATCHES: Final = (4, 2, 1)
 """A prompt that shows prefill has so many ubatches, the most that is affordable."""
 CPU_PROMPT: Final = 256
@@ -162,6 +164,19 @@ def choose(pace: Pace, attempts: tuple[Attempt, ...], bounds: Bounds, left_s: fl
                 prompt_n, seconds = next((n, s) for n, s in offer.costs if s <= min(fair, allowed))
                 return Choice(offer.attempt, prompt_n, seconds, min(fair, allowed))
     return None
+
+
+def too_dear(pace: Pace, attempts: tuple[Attempt, ...], bounds: Bounds, left_s: float, back_s: float) -> str:
+    """Why none of the changes is tried.
+
+    Args:
+        left_s: what trials may still take.
+        back_s: what is kept back beside that, for a look at depth.
+    """
+    offers = sorted(_offers(pace, attempts, bounds), key=lambda o: o.least)
+    needs = "; ".join(f"{offer.attempt.words} needs {ceil(offer.least)} s" for offer in offers)
+    beside = f" beside {back_s:.0f} s for a long prompt" if back_s >= 1 else ""
+    return f"no time left to try more: {needs}; {max(int(left_s), 0)} s are left{beside}, --budget SECONDS gives more"
 
 
 def forecast(

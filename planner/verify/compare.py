@@ -12,6 +12,7 @@ from planner.plans.plan import Candidate
 from planner.plans.speed import Band
 from planner.plans.verified import Compared
 from planner.units import MIB
+from planner.verify.budget import LEAST_PROMPT
 
 HOST: Final = "Host"
 MAPPED: Final = "_Mapped"
@@ -21,13 +22,16 @@ SLACK_BYTES: Final = 16 * MIB
 
 
 def speeds(predicted: Candidate, answer: Answer) -> Iterator[Compared]:
-    """Decode and prefill of one answer; a rate is out when it is under the low end of its band."""
-    for term, band, rate in (
-        ("prefill", predicted.speed.prefill_tps, answer.prefill_tps),
-        ("decode", predicted.speed.decode_tps, answer.decode_tps),
+    """Decode and prefill of one answer; a rate is out when it is under the low end of its band.
+
+    Prefill of a few tokens is what a start of every multiply costs, no rate: it is shown, not judged.
+    """
+    for term, band, rate, judged in (
+        ("prefill", predicted.speed.prefill_tps, answer.prefill_tps, answer.prompt_n >= LEAST_PROMPT),
+        ("decode", predicted.speed.decode_tps, answer.decode_tps, True),
     ):
         if rate is not None:
-            yield Compared(term, "tok/s", band, rate, rate >= band.low)
+            yield Compared(term, "tok/s", band, rate, not judged or rate >= band.low, judged)
 
 
 def buffers(predicted: Candidate, placement: Placement) -> Iterator[Compared]:

@@ -79,7 +79,7 @@ def run_ratio(compared: tuple[Compared, ...], term: str, applied: float | None) 
     Args:
         applied: the correction that the prediction already holds; None without one.
     """
-    found = next((c for c in compared if c.term == term), None)
+    found = next((c for c in compared if c.term == term and c.judged), None)
     if found is None or found.observed <= 0 or found.predicted.mid <= 0:
         return None
     return found.observed / found.predicted.mid * (applied or 1.0)

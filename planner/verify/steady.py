@@ -37,8 +37,8 @@ class Doubts:
     busy: bool
 
     @property
-    def verdict(self) -> str:
-        return f"inconclusive: {'the machine was busy' if self.busy else 'its speed was unsteady'}"
+    def cause(self) -> str:
+        return "the machine was busy" if self.busy else "its speed was unsteady"
 
 
 def doubts(before: float | None, during: float | None, apart: Apart, faded: float | None) -> Doubts | None:

@@ -153,6 +153,19 @@ def test_a_server_that_ends_while_it_serves(start: Callable[..., Command], model
     assert "the server ended: it was ended from outside by SIGKILL" in command.err.read_text()
 
 
+def test_a_result_that_cannot_be_written_does_not_end_the_server(start: Callable[..., Command], model: Path) -> None:
+    folder = model.parent / "results"
+    folder.mkdir()
+    command = start("run", model, *SHORT, "--json", "-o", folder / "x.json")
+    command.says("starting")  # after the check of the file
+    folder.rmdir()
+    command.says("serving at")
+    server = command.server()
+    assert server.is_running() and '"schema": "moeplan.verified/1"' in command.err.read_text()
+    command.process.send_signal(signal.SIGINT)
+    assert command.ended() == 3
+
+
 def slow(engine: Path, folder: Path, lines: str) -> Path:
     """A folder with a llama-server that runs some shell lines before it becomes the real one."""
     folder = folder / "wrapped"

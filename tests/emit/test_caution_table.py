@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from emit.caution_table import CAUTIONS
+from emit.caution_table import CAUTIONS, VERDICTS, meaning_of, page
+from planner.plans.verified import Finding
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,3 +26,9 @@ def raised() -> set[str]:
 def test_every_code_has_a_manual() -> None:
     codes = [item.code for item in CAUTIONS]
     assert len(set(codes)) == len(codes) and set(codes) == raised()
+
+
+def test_every_verdict_has_a_manual() -> None:
+    assert {item.code for item in VERDICTS} == {*Finding, "inconclusive"}
+    for item in VERDICTS:
+        assert meaning_of(item.code) is item and page(item).startswith(f"verdict {item.code}\n")

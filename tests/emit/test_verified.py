@@ -15,15 +15,16 @@ from rich.console import Console, RenderableType
 from emit.json_read import plan_from
 from emit.json_v1 import plan_json, schema_text, schemas, verified_json
 from emit.text import plan_view
-from emit.verified_view import foreseen_view, verification_view
+from emit.verified_view import foreseen_view, kept_words, verification_view
 from planner.errors import PlanFileError
-from planner.plans.verified import Finding, Forecast, Foreseen, Verification
+from planner.plans.speed import Band
+from planner.plans.verified import Compared, Finding, Forecast, Foreseen, Verification
 from tests.emit.plans import NASTY, make_plan, refused_plan
 from tests.emit.verifications import LEARNED, make_trial, make_verification
 
 DOCS = Path(__file__).parents[2] / "docs" / "schema"
 CONTRACT = (
-    "schema verdict reason when engine plan observed trials steps_back depth_tokens deep answer buffers "
+    "schema verdict reason when engine plan observed trials steps_back depth_tokens deep steady answer buffers "
     "offloaded_layers load_s peak_rss_bytes major_faults last_lines notes correction url"
 )
 
@@ -91,11 +92,40 @@ def test_the_text_says_what_was_checked() -> None:
     assert "llama-server" in text
 
 
+def test_a_rate_that_only_shows_is_no_verdict() -> None:
+    prefill = Compared("prefill", "tok/s", Band(183.0, 200.0, 220.0), 45.8, within=True, judged=False)
+    found = make_verification(compared=(prefill,))
+    assert "too short a prompt to tell" in shown(verification_view(found))
+    row = loaded(found)["observed"][0]
+    assert (row["within"], row["judged"]) == (True, False)
+
+
 def test_the_text_says_at_which_depth_and_from_which_runs() -> None:
     text = shown(verification_view(make_verification(at=1027, steady=False)))
     assert "Observed against predicted (rates with 1,027 tokens of prompt)\n" in text
     assert "the next plan, from earlier runs: decode x0.62" in text
     assert "the next plan: decode x0.62" in shown(verification_view(make_verification()))
+
+
+def test_what_is_kept_is_named() -> None:
+    """``kept for the next plan`` stood below ``the next plan: its speed was not learned``."""
+    memory = "the memory that devices needed beyond the prediction, n_ubatch 1024"
+    assert kept_words(make_verification()) == f"the verdict, the speed of decode, {memory}"
+    assert kept_words(make_verification(steady=False)) == f"the verdict, no speed, {memory}"
+    plain = replace(LEARNED, extra=(), kept=(("n_ubatch", "\x1b[1m"),))
+    assert kept_words(make_verification(compared=(), learned=plain)) == "the verdict, no speed, n_ubatch \\x1b[1m"
+    assert kept_words(make_verification(learned=None)) == ""
+
+
+def test_a_slow_run_of_an_unsteady_machine_is_inconclusive() -> None:
+    """``Slower: inconclusive: the machine was busy`` asserted and took back. The JSON's verdict stays."""
+    found = make_verification(finding=Finding.SLOWER, steady=False, reason="the machine was busy; decode runs at 1.0")
+    assert shown(verification_view(found)).startswith("Inconclusive: the machine was busy; decode runs at 1.0.")
+    data = loaded(found)
+    assert (data["verdict"], data["steady"], data["reason"]) == ("slower", False, found.reason)
+    for finding, steady, word in ((Finding.SLOWER, True, "Slower: "), (Finding.VERIFIED, False, "Verified: ")):
+        other = make_verification(finding=finding, steady=steady)
+        assert shown(verification_view(other)).startswith(word) and loaded(other)["steady"] is steady
 
 
 def test_a_failure_prints_no_command() -> None:

@@ -110,8 +110,7 @@ def test_what_is_not_there_is_none(tmp_path: Path) -> None:
 
 def test_cache_keeps_and_replaces(tmp_path: Path) -> None:
     host = LocalHost(cache_dir=str(tmp_path / "deep" / "er"))
-    host.keep("k", "one")
-    host.keep("k", "two")
+    assert host.keep("k", "one") == "" == host.keep("k", "two")
     assert host.cached("k") == "two"
     assert [path.name for path in (tmp_path / "deep" / "er").iterdir()] == ["k.json"]
 
@@ -119,7 +118,7 @@ def test_cache_keeps_and_replaces(tmp_path: Path) -> None:
 def test_cache_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     host = LocalHost(cache_dir=str(tmp_path / "file" / "under"))
-    host.keep("k", "one")
+    assert host.keep("k", "one").startswith(f"{tmp_path / 'file' / 'under'}: ")
     assert host.cached("k") is None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from planner.facts.observed import Answer
 from probes import server_http
 from probes.host import LocalHost
 from probes.server import Server
@@ -72,6 +73,14 @@ def test_a_whole_answer_is_taken(serve: Serve) -> None:
     assert server_http.post(at, "/tokenize", {}) == {"a": 12}
 
 
+@pytest.mark.parametrize("body", [b"[]", b'{"a": ['])
+def test_an_answer_that_is_no_object_is_named(serve: Serve, body: bytes) -> None:
+    at = serve(lambda wire: wire.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body))
+    for ask in (lambda: server_http.get(at, "/props"), lambda: server_http.post(at, "/tokenize", {})):
+        with pytest.raises(ServerError, match="answered no JSON object of up to 8 MiB"):
+            ask()
+
+
 class Alive:
     status, pid = None, 1
 
@@ -104,3 +113,34 @@ def test_an_endless_answer_is_left(serve: Serve, event: bytes, words: str) -> No
     found = server.ask(Question("Why?", 16, chat=True), lambda piece: None, lambda reading: "")
     assert isinstance(found, Down) and words in found.cause.text
     assert sent.wait(5), "the connection is still read"
+
+
+def test_the_clock_is_read_before_anything_can_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pump that was done before its asker went on saw a first token 0.06 s before the question."""
+
+    class Ahead:
+        def __init__(self, target: Callable[..., None], args: tuple[Any, ...], daemon: bool) -> None:
+            self.start = lambda: target(*args)
+
+    def stream(at: Address, path: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield {"content": "a", "tokens": [1]}
+        time.sleep(0.02)
+        yield {"content": "", "timings": {"prompt_n": 1, "prompt_ms": 1.0, "predicted_n": 1, "predicted_ms": 1.0}}
+
+    monkeypatch.setattr("probes.server.threading.Thread", Ahead)
+    monkeypatch.setattr(server_http, "stream", stream)
+    process: Any = Alive()
+    server = Server(LocalHost(), process, Address(1), 0)
+    found = server.ask(Question((1,), 16, exact=True), lambda piece: None, lambda reading: "")
+    assert isinstance(found, Answer) and found.first_s >= 0
+
+
+def test_a_server_that_counts_too_much_gives_no_answer(serve: Serve) -> None:
+    timings = b'{"prompt_n": 1000000000, "prompt_ms": 1.0, "predicted_n": 16, "predicted_ms": 1.0}'
+    at = serve(lambda wire: wire.sendall(HEAD + b'\r\ndata: {"content": "a", "timings": ' + timings + b"}\n\n"))
+    process: Any = Alive()
+    found = Server(LocalHost(), process, at, 0).ask(
+        Question((1, 2), 16, exact=True), lambda piece: None, lambda reading: ""
+    )
+    assert isinstance(found, Down)
+    assert found.cause.text.startswith("the server does not keep to what it was asked: it counts 1,000,000,000 tokens")

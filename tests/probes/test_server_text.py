@@ -10,6 +10,7 @@ from planner.facts.observed import Buffer
 from planner.units import MIB
 from probes import server_log
 from probes.server_events import Reading
+from probes.session import Question
 
 LOG = (
     "0.00.093.857 I load_tensors:          CPU model buffer size =   805.07 MiB",
@@ -44,8 +45,12 @@ def test_other_lines_are_passed_over(line: str) -> None:
     assert server_log.parse((line,)).buffers == ()
 
 
-def fed(*events: dict[str, Any]) -> Reading:
-    reading = Reading(10.0)
+CHAT = Question("Why?", 16, chat=True)
+EXACT = Question(tuple(range(256)), 128, exact=True)
+
+
+def fed(*events: dict[str, Any], question: Question = CHAT) -> Reading:
+    reading = Reading(10.0, question)
     for number, event in enumerate(events):
         reading.feed(event, 10.5 + 0.1 * number)
     return reading
@@ -90,6 +95,44 @@ def test_nobody_answers_faster_than_the_answer_comes() -> None:
     told = TIMINGS | {"predicted_ms": 0.002}
     answer = fed(*({"content": "a", "tokens": [n]} for n in range(3)), {"content": "", "timings": told}).answer()
     assert answer is not None and answer.decode_tps == pytest.approx(3 / 0.2)
+
+
+@pytest.mark.parametrize(
+    ("question", "told_ms", "first_s", "prompt_s"),
+    [
+        (EXACT, 0.01, 4.0, 4.0),
+        (EXACT, 1500.0, 4.0, 4.0),
+        (EXACT, 1800.0, 4.0, 1.8),  # a busy machine, a prompt that goes to the cache
+        (EXACT, 6.0, 0.4, 0.006),  # a fast one: the way of the question takes longer
+        (EXACT, 0.0, 4.0, 0.0),  # no time was told
+        (CHAT, 300.0, 1.3, 0.3),
+        (CHAT, 0.01, 4.0, 4.0),
+    ],
+)
+def test_nobody_computes_a_prompt_faster_than_its_first_token_comes(
+    question: Question, told_ms: float, first_s: float, prompt_s: float
+) -> None:
+    reading = Reading(10.0, question)
+    reading.feed({"content": "a", "tokens": [1]}, 10.0 + first_s)
+    told = TIMINGS | {"prompt_n": 256, "prompt_ms": told_ms}
+    reading.feed({"content": "", "timings": told}, 10.0 + first_s + 0.1)
+    answer = reading.answer()
+    assert answer is not None and answer.prompt_s == pytest.approx(prompt_s)
+
+
+@pytest.mark.parametrize(
+    ("question", "counts", "words"),
+    [
+        (EXACT, {"prompt_n": 10**9}, "it counts 1,000,000,000 tokens of a prompt that has 256 at most"),
+        (EXACT, {"predicted_n": 10**9}, "it counts 1,000,000,000 tokens of answer, 128 were asked for"),
+        (CHAT, {"prompt_n": 10**9}, "it counts 1,000,000,000 tokens of a prompt that has 16,388 at most"),
+        (CHAT, {"predicted_n": 33}, "it counts 33 tokens of answer, 16 were asked for"),
+        (EXACT, {"prompt_n": 257, "predicted_n": 129}, ""),
+        (CHAT, {"prompt_n": 900, "predicted_n": 17}, ""),
+    ],
+)
+def test_counts_beyond_the_question_are_no_answer(question: Question, counts: dict[str, int], words: str) -> None:
+    assert Reading(10.0, question).excess({"content": "", "timings": TIMINGS | counts}) == words
 
 
 @pytest.mark.parametrize("ms", [1e-300, -1.0, 1e300, 10**400, float("nan"), float("inf"), True, "1"])

@@ -30,8 +30,9 @@ class Host:
     def cached(self, key: str) -> str | None:
         return self.kept.get(key)
 
-    def keep(self, key: str, text: str) -> None:
+    def keep(self, key: str, text: str) -> str:
         self.kept[key] = text
+        return ""
 
     def clock(self) -> float:
         self.now += self.step

@@ -22,7 +22,7 @@ from planner.units import GIB, MIB
 from planner.verification.engine import Engine, Kind, Trouble
 from planner.verification.flow import verified
 from planner.verification.options import Options
-from planner.verification.startable import Own, check_plan
+from planner.verification.startable import Own, check_plan, check_prompt
 from planner.verification.texts import QUESTION
 from planner.verification.watch import Watch
 from policies import RULES
@@ -162,6 +162,77 @@ def test_what_was_not_timed_is_not_verified(run: Verify) -> None:
 
     found = run(solved(ENGINE_MACHINE), reply, willing, max_trials=0)
     assert found.finding is Finding.FAILED and found.reason.startswith("the engine told no time")
+    assert found.learned is None
+
+
+def test_a_very_short_prompt_teaches_no_prefill(run: Verify, host: Host) -> None:
+    """``--prompt Hello --budget 0``: decode is judged and learned, prefill of five tokens is shown."""
+    plan = solved(ENGINE_MACHINE)
+    decode = plan.chosen.speed.decode_tps.mid
+    found = run(plan, lambda settings, question: answer(question, 1.0, decode), willing, prompt="Hello", budget_s=0.0)
+    prefill = next(item for item in found.compared if item.term == "prefill")
+    assert found.finding is Finding.VERIFIED and (prefill.observed, prefill.judged) == (1.0, False)
+    assert "prefill of 5 tokens is shown, not judged or learned: that takes a prompt of 128" in found.notes
+    assert found.learned is not None and found.learned.prefill_ratio is None and found.learned.decode_ratio is not None
+    assert found.learned.prefill_spread is None and found.learned.depth == 5
+
+
+def test_a_prompt_that_no_slot_holds_is_counted_in_pieces(run: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four million bytes: the list of their tokens was longer than what is read, and the failure named that."""
+    plan = solved(ENGINE_MACHINE)
+    slots = replace(plan, chosen=replace(plan.chosen, settings=replace(plan.chosen.settings, n_ctx=250)))
+    monkeypatch.setattr("planner.verification.looking.PIECE", 1000)
+    found = run(slots, as_predicted(plan), willing, prompt="word " * 1000)
+    assert found.finding is Finding.FAILED
+    assert found.reason == "a slot of 250 tokens has no room for an answer to a prompt of at least 300"
+
+
+def test_a_prompt_that_no_tokenizer_brings_into_a_slot_starts_nothing() -> None:
+    plan = solved(ENGINE_MACHINE)
+    check_prompt(plan, None)
+    check_prompt(plan, "a" * 256 * 8192)
+    with pytest.raises(
+        OptionError, match=r"--prompt: expected what fits a slot of 8,192 tokens, found 4,000,000 bytes"
+    ):
+        check_prompt(plan, "a" * 4_000_000)
+
+
+def test_what_could_not_be_stored_is_said_with_its_place(run: Verify, host: Host, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    host._cache_dir = str(tmp_path / "file" / "moeplan")
+    plan = solved(ENGINE_MACHINE)
+    found = run(plan, as_predicted(plan), willing, max_trials=0)
+    assert found.finding is Finding.VERIFIED and found.learned is None
+    said = f"the next plan learns nothing of this run: it could not be stored in {tmp_path / 'file' / 'moeplan'}: "
+    assert any(note.startswith(said) for note in found.notes)
+
+
+def test_what_times_an_answer_that_ended_at_once_has_a_prompt_that_tells(run: Verify) -> None:
+    plan, asked = solved(ENGINE_MACHINE), []
+
+    def reply(settings: Settings, question: Question) -> Outcome:
+        asked.append(len(question.prompt))
+        found = answer(question, plan.chosen.speed.prefill_tps.mid, plan.chosen.speed.decode_tps.mid)
+        return found if question.exact else replace(found, predicted_n=1)
+
+    found = run(plan, reply, willing, prompt="Hello", max_trials=0, budget_s=0.0)
+    assert asked == [5, 128] and found.depth == 128
+    assert all(item.judged for item in found.compared)
+
+
+def test_a_short_prompt_does_not_steer_what_longer_ones_are_expected_to_take() -> None:
+    """A slot of little room: the answer that times it has fewer tokens than tell, and says nothing of prefill."""
+    from planner.verification.engine import Live
+    from planner.verification.looking import Seen, pace_of
+
+    plan = solved(ENGINE_MACHINE)
+    pricing = priced(plan)
+    speed = pricing.at(plan.chosen.settings, 100, 64).speed
+    live = Live(plan.chosen, FakeSession(plan.chosen.settings, as_predicted(plan)), None)  # type: ignore[arg-type]
+    timed = replace(answer(Question("x" * 100, 64), 1.0), predicted_s=64 / speed.decode_tps.mid)
+    seen = Seen(live, timed, (1,), Placement(), 256, long=timed)
+    there = pricing.at(plan.chosen.settings, 1000, 64).speed
+    assert pace_of(seen, pricing, 1000).prefill_tps == pytest.approx(there.prefill_tps.mid)
 
 
 @pytest.mark.parametrize("kind", [Kind.MEMORY, Kind.COLLAPSE])
@@ -343,7 +414,7 @@ def test_no_time_is_said(run: Verify) -> None:
     plan = solved(ENGINE_MACHINE)
     found = run(plan, as_predicted(plan), willing, budget_s=0.0)
     assert found.trials == ()
-    assert any("no time left to try" in note for note in found.notes)
+    assert any("no time left to try" in note and "; 0 s are left, --budget" in note for note in found.notes)
     assert (
         found.depth == len(QUESTION)
         and not found.deep
@@ -371,15 +442,15 @@ def test_a_busy_machine_teaches_no_speed(run: Verify, monkeypatch: pytest.Monkey
     found = run(plan, as_predicted(plan), willing, max_trials=0)
     assert "80% of the CPUs were busy before: the speed seen here is not learned" in found.notes
     assert found.learned is not None and found.learned.decode_ratio is None and found.learned.runs == 0
-    assert found.finding is Finding.VERIFIED and "inconclusive" not in found.reason and not found.steady
+    assert found.finding is Finding.VERIFIED and found.word == "verified" and not found.steady
 
 
 def test_a_slower_run_of_a_busy_machine_is_inconclusive(run: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = solved(ENGINE_MACHINE)
     monkeypatch.setattr("probes.sampling.busy_share", lambda host: 0.8)
     found = run(plan, lambda settings, question: answer(question, 1.0, 1.0), willing, max_trials=0)
-    assert found.finding is Finding.SLOWER
-    assert found.reason.startswith("inconclusive: the machine was busy; prefill runs at 1.0 tok/s, at least ")
+    assert (found.finding, found.word) == (Finding.SLOWER, "inconclusive")
+    assert found.reason.startswith("the machine was busy; prefill runs at 1.0 tok/s, at least ")
 
 
 def test_others_that_wake_up_after_the_start_teach_no_speed(run: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -402,7 +473,7 @@ def test_a_first_answer_far_above_the_later_ones_teaches_no_speed(run: Verify, h
 
     found = run(plan, reply, willing, max_trials=0)
     assert found.finding is Finding.SLOWER and not found.steady
-    assert found.reason.startswith("inconclusive: its speed was unsteady; ")
+    assert found.word == "inconclusive" and found.reason.startswith("its speed was unsteady; ")
     assert any("of the first answer's, more than depth explains" in note for note in found.notes)
     assert found.learned is not None and (found.learned.decode_ratio, found.learned.runs) == (None, 0)
 

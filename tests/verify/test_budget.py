@@ -18,6 +18,7 @@ from planner.verify.budget import (
     depth,
     forecast,
     prompts,
+    too_dear,
     trial_s,
     warm_up,
 )
@@ -123,3 +124,14 @@ def test_as_deep_as_time_goes(seconds: float, tokens: int) -> None:
 def test_a_kept_change_makes_what_follows_cheaper() -> None:
     faster = SLOW.times(Rates(20.0, 100.0), Rates(30.0, 100.0))
     assert (faster.decode_tps, faster.prefill_tps) == (pytest.approx(40.5), 136.0)
+
+
+def test_what_is_too_dear_says_what_it_needs_and_what_is_left() -> None:
+    """``no time left`` was said with more than half of the budget left."""
+    least = {item: trial_s(SLOW, item, prompts(SLOW, item, USUAL)[-1]) for item in (LOAD, THREADS)}
+    left_s = min(least.values()) - 0.1
+    assert choose(SLOW, (LOAD, THREADS), USUAL, left_s, 6) is None
+    text = too_dear(SLOW, (LOAD, THREADS), USUAL, left_s, 64.0)
+    assert f"threads 1 needs {int(least[THREADS]) + 1} s; no_host True needs {int(least[LOAD]) + 1} s;" in text
+    assert text.endswith(f" {int(left_s)} s are left beside 64 s for a long prompt, --budget SECONDS gives more")
+    assert "; 0 s are left, --budget" in too_dear(SLOW, (LOAD,), USUAL, -3.0, 0.0)

@@ -30,6 +30,16 @@ def test_rates_are_out_under_the_low_end_alone() -> None:
     assert not slow["decode"].within and slow["prefill"].within
 
 
+def test_prefill_of_a_few_tokens_is_shown_but_not_judged() -> None:
+    """45.8 tok/s over one token, 183 predicted, taught a quarter of the speed."""
+    slow = replace(ANSWER, prompt_n=127, prompt_s=10.0)
+    found = of(tuple(compare.speeds(CANDIDATE, slow)))
+    assert (found["prefill"].observed, found["prefill"].within, found["prefill"].judged) == (12.7, True, False)
+    assert run_ratio(tuple(found.values()), "prefill", None) is None and found["decode"].judged
+    told = of(tuple(compare.speeds(CANDIDATE, replace(slow, prompt_n=128))))["prefill"]
+    assert told.judged and not told.within and run_ratio((told,), "prefill", None) is not None
+
+
 def test_one_token_has_no_rate() -> None:
     assert "decode" not in of(tuple(compare.speeds(CANDIDATE, replace(ANSWER, predicted_n=1))))
 
