@@ -140,6 +140,25 @@ def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("", "")
 
 
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_signal_ends_with_130_unless_it_was_ignored_at_the_start(name: str, ignored: bool, tmp_path: Path) -> None:
+    """``nohup moeplan run M &`` outlives its terminal, also while layers are timed (in a folder for their time)."""
+    code = (
+        "import os, signal, sys\nfrom planner import __main__, pipeline\n"
+        "from planner.gguf.cut_folder import cut_folder\n"
+        "def inspect(path):\n"
+        f"    with cut_folder({str(tmp_path)!r}):\n        signal.raise_signal(signal.{name})\n"
+        "    print('goes on')\n    os._exit(7)\n"
+        "pipeline.inspect = inspect\nsys.argv = ['moeplan', 'inspect', 'm.gguf']\n__main__.main()"
+    )
+    how = f'trap \'\' {name[3:]}; exec "$0" -u -c "$1"' if ignored else 'exec "$0" -u -c "$1"'
+    done = subprocess.run(["sh", "-c", how, sys.executable, code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == ((7, "goes on\n", "") if ignored else (130, "", ""))
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("debug", [False, True])
 def test_a_defect_is_one_line(debug: bool, environment: dict[str, str]) -> None:
     code = (
