@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from planner import __version__
+from planner.cli.command import Command
 from planner.cli.demo import demo
 from planner.cli.expand import expanded
 from planner.cli.explain import explain
@@ -75,9 +76,9 @@ def _root(
 
 
 for _command in (plan, run, verify, check, inspect, probe, routing, demo):
-    app.command()(guarded(expanded(_command)))
+    app.command(cls=Command)(guarded(expanded(_command)))
 # a topic may itself begin with a dash
-app.command(context_settings={"ignore_unknown_options": True})(guarded(expanded(explain)))
+app.command(cls=Command, context_settings={"ignore_unknown_options": True})(guarded(expanded(explain)))
 
 
 def main() -> None:
