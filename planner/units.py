@@ -108,6 +108,11 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
 
 
+def counted(n: int, noun: str, plural: str = "") -> str:
+    """``"1 token"``, ``"16,384 tokens"``; ``plural`` where it is not the noun with an s."""
+    return f"{count(n)} {noun if n == 1 else plural or noun + 's'}"
+
+
 def count(n: float) -> str:
     """A count with thousands separators, ``"16,384"``."""
     return f"{n:,.0f}"
