@@ -8,7 +8,7 @@ import pytest
 from planner import units
 from planner.cost.model import CostModel
 from planner.errors import OptionError, PolicyError
-from planner.facts.machine import Gpu, Os, Overflow, Ram
+from planner.facts.machine import Engine, Gpu, Os, Overflow, Ram
 from planner.facts.outcome import ProbeReport
 from planner.facts.reading import Source
 from planner.facts.workload import Target, Workload
@@ -102,6 +102,14 @@ def test_budget_overrides_stand_in_for_what_is_free() -> None:
 def test_assumed_rates_are_named() -> None:
     (said,) = [c for c in solved(machine(card(6))).cautions if c.code == "rates-assumed"]
     assert "RAM 50 GB/s" in said.message
+
+
+def test_assumed_rates_where_no_engine_is_say_what_would_help() -> None:
+    engines = (None, Engine("llama.cpp", 11549, server="/x/llama-server"))
+    for engine in engines:
+        found = solved(replace(machine(card(6)), engine=engine)).cautions
+        (said,) = [c.message for c in found if c.code == "rates-assumed"]
+        assert ("--llama FOLDER names it" in said) == (engine is None)
 
 
 def test_exchange_rates_price_context_and_ubatch() -> None:
