@@ -97,7 +97,7 @@ def measure(
         found = isinstance(outcome, Result)
         if isinstance(outcome, Result):
             results.append(outcome)
-            note = f"{bench.name}, {pair.shallow} and {pair.deep} layers, {outcome.pairs} pairs"
+            note = f"{bench.name}, {pair.shallow} and {pair.deep} layers, {units.counted(outcome.pairs, 'pair')}"
         else:
             note = clean(outcome)
             dead |= {placement.device} if placement.device != CPU and not placement.host_experts else set()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from math import ceil
 from typing import Any, Final
 
+from planner import units
 from planner.facts.machine import Cpu, Machine, Os
 from planner.units import GIB, MIB
 from probes import figures, sysctl
@@ -97,7 +98,7 @@ def measure(host: Host, machine: Machine, seconds: float) -> Outcome[dict[str, A
         for count in counts:  # in turns, so that a busy moment hits all counts alike
             times[count].append(buffer.scan(count, passes[count], host.clock))
     results = [_result(count, size, taken) for count, taken in times.items()]
-    note = "; ".join(f"{item['threads']} threads {item['value'] / 1e9:.1f} GB/s" for item in results)
+    note = "; ".join(f"{units.counted(item['threads'], 'thread')} {item['value'] / 1e9:.1f} GB/s" for item in results)
     if (machine.cpu.numa_nodes or 1) > 1:
         note += "; memory of one NUMA node"
     if cache is None:
@@ -106,7 +107,7 @@ def measure(host: Host, machine: Machine, seconds: float) -> Outcome[dict[str, A
 
 
 def _result(count: int, size: int, seconds: list[float]) -> dict[str, Any]:
-    method = f"memcmp of {size // MIB} MiB by {count} threads"
+    method = f"memcmp of {size // MIB} MiB by {units.counted(count, 'thread')}"
     reading = figures.measured([size / taken for taken in seconds], method, sum(seconds))
     return {"threads": count, **figures.to_json(reading)}
 

@@ -9,6 +9,7 @@ import posixpath
 import re
 from typing import Final
 
+from planner import units
 from planner.facts.machine import Os
 from probes import llama_help
 from probes.host import Host
@@ -62,4 +63,4 @@ def capture(host: Host, path: str, job: Job, step: Step, timeout_s: float, about
 def _reason(text: str) -> str:
     """llama-imatrix ends with status 1 and says why in a line of its own (tools/imatrix/imatrix.cpp, b11312)."""
     match = re.search(r"the data file you provided tokenizes to only (\d{1,9}) tokens", text)
-    return f"the text has only {match[1]} tokens" if match else ""
+    return f"the text has only {units.counted(int(match[1]), 'token')}" if match else ""

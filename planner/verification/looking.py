@@ -116,7 +116,9 @@ def _timed(seen: Seen, prompt_n: int, n_predict: int, listener: Listener) -> See
     from planner.facts.observed import Answer
     from probes.session import Question
 
-    listener.note(f"{seen.answer.predicted_n} tokens say nothing of its speed: asking for {n_predict} more")
+    listener.note(
+        f"{units.counted(seen.answer.predicted_n, 'token')} cannot tell its speed: asking for {n_predict} more"
+    )
     question = Question(filled(seen.prose, prompt_n), n_predict, exact=True)
     found = seen.live.ask(question, prompt_n, lambda piece: None)
     return replace(seen, long=found) if isinstance(found, Answer) else found
@@ -182,7 +184,9 @@ def _elsewhere(placement: Placement, candidate: Candidate) -> str:
         return ""
     there, most = placement.offloaded
     planned = min(candidate.settings.n_gpu_layers, most)
-    return "" if there == planned else f"the engine put {there} layers on devices, the plan says {planned}"
+    if there == planned:
+        return ""
+    return f"the engine put {units.counted(there, 'layer')} on devices, the plan says {planned}"
 
 
 def slot_tokens(settings: Settings) -> int:

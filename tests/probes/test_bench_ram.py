@@ -102,6 +102,8 @@ def test_a_real_scan(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(outcome, Found)
     assert [item["threads"] for item in outcome.value["threads"]] == [1, 2]
     for item in outcome.value["threads"]:
+        words = "by 1 thread," if item["threads"] == 1 else f"by {item['threads']} threads,"
+        assert words in item["method"]
         assert 1e8 < item["value"] < 2e12 and item["spread"] >= 0 and "memcmp of 64 MiB" in item["method"]
 
 

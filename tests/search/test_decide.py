@@ -112,6 +112,13 @@ def test_assumed_rates_where_no_engine_is_say_what_would_help() -> None:
         assert ("--llama FOLDER names it" in said) == (engine is None)
 
 
+def test_one_layer_is_no_layers() -> None:
+    chosen = solved(machine(card(6))).chosen
+    for layers, words in ((1, "1 expert layer more in RAM"), (2, "2 expert layers more in RAM")):
+        moved = replace(chosen.settings, n_cpu_moe=chosen.settings.n_cpu_moe + layers)
+        assert words in difference(replace(chosen, settings=moved), chosen)
+
+
 def test_exchange_rates_price_context_and_ubatch() -> None:
     rows = {e.change: e.effect for e in solved(machine(card(6)), n_ctx=8192).exchange}
     assert "in RAM" in rows["n_ctx 16,384"]
