@@ -18,6 +18,7 @@ from probes.llama_find import Place
 from probes.routing_callback import Job, Step
 from probes.tied import tied
 
+_CHUNKS: Final = re.compile(r"computing over (\d{1,7}) chunks")
 _CHUNK: Final = re.compile(r"\[(\d{1,7})\]")
 
 
@@ -45,10 +46,13 @@ def capture(host: Host, path: str, job: Job, step: Step, timeout_s: float, about
     argv = [path, "-m", job.model, "-f", job.text, "-o", job.out, "-c", size, "-b", size, "-ub", size, "-ngl", "0"]
     argv += ["-t", str(job.threads), "--chunks", str(job.chunks)]
     argv += ["-fit", "off"] if "-fit" in flags else []
-    done = 0
+    done, said = 0, ""
 
     def heard(text: str) -> None:
-        nonlocal done
+        nonlocal done, said, about
+        if not done and (match := _CHUNKS.search(said := said[-200:] + text)):
+            said, about = "", int(match[1]) * job.chunk
+            step(0, about)
         latest = max((int(number) for number in _CHUNK.findall(text)), default=done)
         if latest > done:
             done = latest
