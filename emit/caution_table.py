@@ -20,7 +20,8 @@ CAUTIONS: Final = (
         "rates-assumed",
         "The speed rests on rates that nobody measured here: they are taken from the kind of device. It may be off by "
         "a factor of two, memory is not affected.",
-        "moeplan --auto or moeplan probe MODEL measures; moeplan run holds the speed against the engine.",
+        "moeplan --auto or moeplan probe MODEL measures; what is still assumed then needs a llama.cpp (--llama) that "
+        "times a layer of the model; moeplan run holds the speed against the engine.",
     ),
     Meaning(
         "measured-busy",

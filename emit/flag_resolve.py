@@ -149,7 +149,7 @@ def _bench_ctx(raw: Raw, problems: list[Problem]) -> int:
     for name, text in raw.items:
         if name == "bench_pair":
             words = str(text).split(",")
-            if len(words) != 2 or not all(word.isdecimal() and len(word) < 10 for word in words):
+            if len(words) != 2 or not all(word.isascii() and word.isdecimal() and len(word) < 10 for word in words):
                 problems.append(("-pg", "two numbers, PROMPT,ANSWER", repr(text)))
             else:
                 pair = max(pair, sum(map(int, words)))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from emit.flag_table import Flag, Kind
+from planner import units
 from planner.cost.patterns import override_pattern
 from planner.errors import OptionError
 from planner.plans.settings import Tool
@@ -16,7 +17,7 @@ FALSE_WORDS: Final = frozenset({"off", "disabled", "false", "0"})
 AUTO_WORDS: Final = frozenset({"auto", "-1"})
 """common/arg.cpp:1337-1347, b11434."""
 
-_RANGE: Final = re.compile(r"(\d+)(?:-(\d+)(?:[+*](\d+))?)?")
+_RANGE: Final = re.compile(r"([0-9]+)(?:-([0-9]+)(?:[+*]([0-9]+))?)?")
 
 
 def read(flag: Flag, text: str, tool: Tool) -> object:
@@ -31,17 +32,19 @@ def read(flag: Flag, text: str, tool: Tool) -> object:
 
 
 def _int(flag: Flag, text: str, tool: Tool) -> int:
-    if not re.fullmatch(r"[+-]?\d{1,18}", text):
-        raise ValueError("a whole number")
-    return int(text)
+    try:
+        return units.whole(text)
+    except ValueError:
+        raise ValueError("a whole number") from None
 
 
 def _layers(flag: Flag, text: str, tool: Tool) -> int:
     if text in ("auto", "all"):
         return -1 if text == "auto" else -2
-    if not re.fullmatch(r"[+-]?\d{1,9}", text):
-        raise ValueError("a whole number, auto or all")
-    return int(text)
+    try:
+        return units.whole(text)
+    except ValueError:
+        raise ValueError("a whole number, auto or all") from None
 
 
 def _switch(flag: Flag, text: str, tool: Tool) -> bool:
@@ -73,7 +76,7 @@ def _floats(flag: Flag, text: str, tool: Tool) -> tuple[float, ...]:
     """llama-server and the others split at ``,`` and ``/``, llama-bench at ``/`` and ``;`` within one test."""
     separators = "[/;]" if tool is Tool.BENCH else "[,/]+"
     try:
-        values = tuple(float(word) for word in re.split(separators, text))
+        values = tuple(units.real(word) for word in re.split(separators, text))
     except ValueError:
         raise ValueError("numbers, one per device") from None
     if not all(0 <= value < 1e30 for value in values):

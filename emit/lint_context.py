@@ -84,8 +84,8 @@ def kv_rows(case: Case) -> Iterator[Lint]:
 def slots_divide_context(case: Case) -> Iterator[Lint]:
     s = case.settings
     if s.n_parallel > 1 and not s.kv_unified and case.parsed.tool is Tool.SERVER:
-        each = units.count(s.n_ctx // s.n_parallel)
-        message = f"each of {s.n_parallel} slots gets {each} tokens, not {units.count(s.n_ctx)}"
+        each = s.n_ctx // s.n_parallel
+        message = f"each of {s.n_parallel} slots gets {units.counted(each, 'token')}, not {units.count(s.n_ctx)}"
         yield Lint("slots-divide-context", case.typed("n_parallel", "-np"), message, "-kvu")
 
 
@@ -105,7 +105,7 @@ def default_context(case: Case) -> Iterator[Lint]:
     if case.parsed.tool is Tool.BENCH or (found and found[1] != "0") or case.parsed.has("kv_unified_per_slot"):
         return
     message = (
-        f"the context becomes the training context, {units.count(case.settings.n_ctx)} tokens, and is paid in full"
+        f"the context becomes the training context, {units.counted(case.settings.n_ctx, 'token')}, and is paid in full"
     )
     fix = min(case.plan.workload.n_ctx or _FEW_TOKENS, case.settings.n_ctx)
     yield Lint("default-context", "-c", message, f"-c {fix}")

@@ -49,7 +49,7 @@ def fit_decides(case: Case) -> Iterator[Lint]:
 def ncmoe_beyond_blocks(case: Case) -> Iterator[Lint]:
     found = case.parsed.find("n_cpu_moe")
     if found and found[1].isdecimal() and int(found[1]) > case.model.n_layer:
-        message = f"the model has {case.model.n_layer} blocks: every N from there on is the same"
+        message = f"the model has {units.counted(case.model.n_layer, 'block')}: every N from there on is the same"
         yield Lint("ncmoe-beyond-blocks", found[0], message, f"--n-cpu-moe {case.model.n_layer}")
 
 
@@ -154,7 +154,8 @@ def threads_over_cores(case: Case) -> Iterator[Lint]:
     for setting, flag in (("threads", "-t"), ("threads_batch", "-tb")):
         asked = case.settings.threads if setting == "threads" else case.settings.threads_batch
         if cores and asked and asked > cores:
-            message = f"{asked} threads on {cores} physical cores: more than one per core slows every multiply down"
+            there = units.counted(cores, "physical core")
+            message = f"{asked} threads on {there}: more than one per core slows every multiply down"
             yield Lint("threads-over-cores", case.typed(setting, flag), message, f"{flag} {best}")
 
 

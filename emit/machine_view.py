@@ -43,7 +43,8 @@ def _cpu(cpu: Cpu) -> str:
     ]
     parts = [wording.clean(cpu.name or "name not known"), " / ".join(cores) + " cores" if cores else "cores not known"]
     if cpu.read_threads is not None:
-        parts.append(f"{cpu.read_threads.value:.0f} threads read RAM at its full rate")
+        n = round(cpu.read_threads.value)
+        parts.append(f"{units.counted(n, 'thread')} {'reads' if n == 1 else 'read'} RAM at its full rate")
     if cpu.isa:
         parts.append(wording.clean(" ".join(cpu.isa)))
     if cpu.numa_nodes and cpu.numa_nodes > 1:

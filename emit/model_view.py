@@ -36,8 +36,8 @@ def _title(model: Model) -> str:
         return f"{name}: dense, {units.size(model.file_bytes)}, no routed experts"
     share = 100 * model.expert_bytes / max(model.file_bytes, 1)
     return (
-        f"{name}: {model.n_expert} experts, {model.n_expert_used} per token; {units.size(model.expert_bytes)} of "
-        f"{units.size(model.file_bytes)} are experts ({share:.0f} %)"
+        f"{name}: {units.counted(model.n_expert, 'expert')}, {model.n_expert_used} per token; "
+        f"{units.size(model.expert_bytes)} of {units.size(model.file_bytes)} are experts ({share:.0f} %)"
     )
 
 
@@ -47,7 +47,7 @@ def _facts(model: Model) -> Table:
     table.add_column(overflow="fold")
     nextn = f", the last {model.n_layer_nextn} for multi-token prediction" if model.n_layer_nextn else ""
     experts = f", expert width {units.count(model.n_ff_exp)}" if model.n_ff_exp else ""
-    trained = f"{units.count(model.n_ctx_train)} tokens" if model.n_ctx_train else "not stated"
+    trained = units.counted(model.n_ctx_train, "token") if model.n_ctx_train else "not stated"
     rows = [
         ("file", wording.clean(model.path) + (f" ({len(model.shards)} shards)" if len(model.shards) > 1 else "")),
         ("architecture", wording.clean(model.arch)),

@@ -77,7 +77,7 @@ def minded(plan: Plan, nearest: Candidate) -> list[str]:
         found.append(f"lossy: a cache of {quantised[0]} changes the output slightly")
     each = settings.n_ctx if settings.kv_unified else settings.n_ctx // max(settings.n_parallel, 1)
     if trained and each > trained:
-        found.append(f"the model was trained on {units.count(trained)} tokens: a slot uses no more of its context")
+        found.append(f"the model was trained on {units.counted(trained, 'token')}: a slot uses no more of its context")
     if nearest.verdict is Verdict.PAGES:
         found.append("RAM does not hold its experts: part of them is read from disk")
     return found

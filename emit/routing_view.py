@@ -52,7 +52,7 @@ def pool_view(model: Model, found: PoolSet) -> RenderableType:
     rows = [
         (
             "a fixed set",
-            f"{units.count(n)} experts, {min(layers)} to {max(layers)} per layer, {units.mib(found.n_bytes)}",
+            f"{units.counted(n, 'expert')}, {min(layers)} to {max(layers)} per layer, {units.mib(found.n_bytes)}",
         ),
         ("its hits", f"{found.hit_rate:.1%} of the selections it was chosen by"),
         *((f"{NAMES[curve.policy]} pool", f"{curve.at(share):.1%} hits") for curve in stats.curves[:3]),

@@ -14,6 +14,7 @@ from emit import argv, memory_view, refusal, sections, shell, wording
 from emit.decision_view import decisions
 from emit.flag_spell import Spelled
 from emit.sections import section
+from planner import units
 from planner.plans.decision import Decision
 from planner.plans.plan import Candidate, Plan, Verdict
 
@@ -68,7 +69,7 @@ def verified(plan: Plan) -> list[RenderableType]:
     what = "Verified" if known.exact else "Its family of models was verified"
     what = "It or its family of models ran" if known.slower else what
     slower = ", slower than predicted" if known.slower else ""
-    depth = f", up to {known.depth:,} tokens of prompt" if known.depth else ""
+    depth = f", up to {units.counted(known.depth, 'token')} of prompt" if known.depth else ""
     return [Text(f"{what} on {known.when}{slower}{depth}: {wording.correction(known)}.")]
 
 

@@ -37,7 +37,7 @@ def verification_view(found: Verification, *, why: bool = False) -> RenderableTy
         lines = [Text(wording.clean(line)) for line in found.lines]
         parts.append(section("What the engine said last", bullets(lines)))
     if found.compared:
-        at = "" if found.at is None else f" (rates with {found.at:,} tokens of prompt)"
+        at = "" if found.at is None else f" (rates with {units.counted(found.at, 'token')} of prompt)"
         parts.append(section(f"Observed against predicted{at}", compared_table(found.compared)))
     if found.steps:
         words = [Text(f"{wording.clean(step.words)}: {wording.clean(step.reason)}") for step in found.steps]
@@ -71,7 +71,11 @@ def kept_words(found: Verification) -> str:
 
 def foreseen_view(found: Foreseen) -> RenderableType:
     """``--dry-run``: what would be tried, and what everything takes."""
-    look = f"{found.look_n:,} tokens of prompt: {_seconds(found.look_s)}" if found.look_n else "no room for a prompt"
+    look = (
+        f"{units.counted(found.look_n, 'token')} of prompt: {_seconds(found.look_s)}"
+        if found.look_n
+        else "no room for a prompt"
+    )
     parts: list[RenderableType] = [section("Would be looked at", Text(f"the first answer, then {look}"))]
     if not found.trials:
         return Group(*parts, Text("Nothing would be tried: no change of speed alone fits."))

@@ -55,6 +55,18 @@ def scalar(value: Scalar) -> str:
     return clean(value) if isinstance(value, str) else f"{value:.4g}"
 
 
+_ONE: Final = {
+    "blocks": "block",
+    "cores": "core",
+    "devices": "device",
+    "experts": "expert",
+    "slots": "slot",
+    "tokens": "token",
+    "ubatches": "ubatch",
+}
+"""Units of evidence that are counts, and one of each."""
+
+
 def evidence(item: Evidence) -> str:
     """The value with its unit."""
     value = item.value
@@ -66,6 +78,8 @@ def evidence(item: Evidence) -> str:
             return units.rate(value)
         if item.unit == "s":
             return f"{value:.3g} s" if value < 120 else units.duration(value)
+    if value == 1 and item.unit in _ONE:
+        return f"1 {_ONE[item.unit]}"
     return f"{scalar(value)} {clean(item.unit)}".rstrip()
 
 
@@ -131,7 +145,7 @@ def correction(verified: Verified) -> str:
         for name, ratio in (("decode", verified.decode_ratio), ("prefill", verified.prefill_ratio))
         if ratio is not None
     ]
-    runs = f"{verified.runs} run{'s' if verified.runs != 1 else ''}"
+    runs = units.counted(verified.runs, "run")
     bounded = ", cut to its bounds" if verified.bounded else ""
     parts = [f"{', '.join(ratios)} of the raw prediction ({runs}{bounded})"] if ratios else []
     parts += [f"{units.mib(n)} more of {clean(device)}" for device, n in verified.extra]
@@ -157,7 +171,7 @@ def headline(plan: Plan) -> str:
         return f"{opening}: {name}. {reason[:1].upper()}{reason[1:]}{lacks}."
     chosen = plan.chosen
     where = " + ".join(map(clean, chosen.settings.devices)) or "the CPU"
-    context = f"{units.count(chosen.settings.n_ctx)} tokens of context"
+    context = f"{units.counted(chosen.settings.n_ctx, 'token')} of context"
     if chosen.shortfalls:
         return f"Does not fit: {name} on {where} with {context}; {_lacks(chosen.shortfalls, chosen.memory)}."
     text = f"{_OPENING[verdict]}: {name} on {where} with {context}; {speed(chosen)}; {free(chosen)}."

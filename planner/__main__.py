@@ -3,7 +3,10 @@
 import gc
 import signal
 
-signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C before the program has begun: no traceback of its imports
+HEEDED = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+"""False where Ctrl-C was ignored when the program began, as it is in a background job: it stays so."""
+if HEEDED:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C before the program has begun: no traceback of its imports
 
 GC_THRESHOLD = 200_000
 """Objects between two collections: graphs are trees that go by themselves, and looking for cycles among them took 6 %
@@ -15,7 +18,8 @@ from planner.cli import app  # noqa: E402
 
 def main() -> None:
     """Entry point of the console script."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if HEEDED:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     app.main()
 
 

@@ -76,6 +76,9 @@ class CaptureError(MoeplanError):
     """A capture of routing statistics that did not come about."""
 
 
+EMBEDDED = "pip install '.[embedded]' in a clone of moeplan"
+"""How the embedded engine is had: moeplan is on no package index."""
+
 STARVED = "out of memory: the system gives moeplan itself no more (see ulimit -v, ulimit -u)"
 
 

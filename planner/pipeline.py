@@ -5,7 +5,7 @@ Nothing here prints. Every part is imported by the function that needs it, so th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -85,8 +85,7 @@ def check(request: Request, flags: tuple[str, ...], tool: Tool) -> Plan:
 
     Raises as ``make_plan`` does, and OptionError for flags that cannot be read.
     """
-    problem, parsed = _parsed(request, flags, tool)
-    return _judged(request, problem, parsed)
+    return _judged(request, *_parsed(request, flags, tool))
 
 
 def _parsed(request: Request, flags: tuple[str, ...], tool: Tool) -> tuple[Problem, ParsedFlags]:
@@ -200,17 +199,20 @@ def write_demo(folder: str) -> DemoModel:
     return write(Path(folder))
 
 
-def plan_to_start(request: Request) -> Plan:
+def plan_to_start(request: Request, note: Callable[[str], None]) -> Plan:
     """A plan whose engine can be started here: of a model, or of a file that a plan or verification was written to.
+
+    ``note`` is told, before anything is measured, of an engine that will not go on serving.
 
     Raises as ``make_plan`` does, and
         PlanFileError: the file holds no plan, one of another model, or a command that is not a plan's.
         OptionError: nothing can be started for a recorded machine or another build.
         EngineError: there is no llama.cpp.
     """
-    from planner.verification.startable import check_plan, check_request
+    from planner.verification.startable import check_engine, check_plan, check_request
 
     check_request(request.machine_file, request.workload)
+    check_engine(request.llama, note)
     plan = _saved_plan(request) if request.model.endswith(".json") else make_plan(request)
     check_plan(plan)
     return plan

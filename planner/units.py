@@ -21,6 +21,7 @@ _SUFFIX: Final = {
     "t": 1 << 40, "tb": 1000**4, "tib": 1 << 40,
 }  # fmt: skip
 _SIZE: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]+)\s*")
+_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _LARGEST: Final = 1 << 60
 
 
@@ -38,6 +39,28 @@ def parse_size(text: str) -> int:
     if value > _LARGEST:
         raise ValueError(f"expected at most 2^60 bytes, found {text!r}")
     return value
+
+
+def whole(text: str) -> int:
+    """``"-12"`` → -12: ASCII digits alone, where ``int`` takes those of every script, blanks and ``_``.
+
+    Raises:
+        ValueError: not such a number.
+    """
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(f"expected a whole number, found {text!r}")
+    return int(text)
+
+
+def real(text: str) -> float:
+    """``"0.5"`` → 0.5, of ASCII characters as well.
+
+    Raises:
+        ValueError: not a number.
+    """
+    if not text.isascii():
+        raise ValueError(f"expected a number, found {text!r}")
+    return float(text)
 
 
 def mib(n_bytes: float) -> str:
@@ -83,6 +106,11 @@ def duration(seconds: float) -> str:
         return f"{round(seconds) // 60} min {round(seconds) % 60} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def counted(n: int, noun: str, plural: str = "") -> str:
+    """``"1 token"``, ``"16,384 tokens"``; ``plural`` where it is not the noun with an s."""
+    return f"{count(n)} {noun if n == 1 else plural or noun + 's'}"
 
 
 def count(n: float) -> str:

@@ -84,7 +84,7 @@ def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
         cautions.append(
             Caution(
                 "context-shorter-than-turn",
-                f"prompt and answer need {units.count(_needed(problem))} tokens, the context holds "
+                f"prompt and answer need {units.counted(_needed(problem), 'token')}, the context holds "
                 f"{units.count(steps[0])}: such a turn is cut.",
             )
         )

@@ -74,9 +74,11 @@ def _headline(problem: Problem, chosen: Candidate, on_host: int) -> str:
         return f"all experts in RAM ({units.size(on_host)}): not one layer of them fits beside the headroom"
     if settings.n_cpu_moe == 0:
         return f"only part of the first expert block is in RAM ({units.size(on_host)})"
-    return (
-        f"experts of the first {settings.n_cpu_moe} blocks in RAM, the rest on the GPU ({units.size(on_host)} in RAM)"
-    )
+    return f"experts of {_first(settings.n_cpu_moe)} in RAM, the rest on the GPU ({units.size(on_host)} in RAM)"
+
+
+def _first(n: int) -> str:
+    return "the first block" if n == 1 else f"the first {n} blocks"
 
 
 def _paged(problem: Problem, chosen: Candidate) -> str:
@@ -87,7 +89,7 @@ def _paged(problem: Problem, chosen: Candidate) -> str:
         return f"no GPU is in use: {disk}"
     if chosen.settings.n_cpu_moe > _last_moe_block(problem):
         return f"not one layer of experts fits beside the headroom of the GPU: {disk}"
-    return f"experts of the first {chosen.settings.n_cpu_moe} blocks off the GPU: {disk}"
+    return f"experts of {_first(chosen.settings.n_cpu_moe)} off the GPU: {disk}"
 
 
 def _in_ram(problem: Problem, settings: Settings) -> int:

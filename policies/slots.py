@@ -39,13 +39,13 @@ def explain(problem: Problem, draft: Draft, chosen: Candidate, evaluate: Evaluat
     """Slots with the tokens of each; whose cache it is where there are several."""
     settings, work = chosen.settings, problem.workload
     n, evidence = settings.n_parallel, (Evidence("slots", work.n_parallel, "slots", given("n_parallel", work=work)),)
-    each = units.count(settings.n_ctx if settings.kv_unified else settings.n_ctx // n)
+    each = settings.n_ctx if settings.kv_unified else settings.n_ctx // n
     words = "one slot" if n == 1 else f"{n} slots"
     slots = Decision(
         "slots",
         "n_parallel",
         n,
-        f"{words} of {each} tokens; llama-server alone would open 4",
+        f"{words} of {units.counted(each, 'token')}; llama-server alone would open 4",
         Confidence.DERIVED,
         evidence,
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from planner import units
 from planner.facts.layer_cut import CutPair
 from planner.facts.machine import LayerPoint, LayerRate
 from planner.facts.outcome import ProbeReport
@@ -96,7 +97,7 @@ def measure(
         found = isinstance(outcome, Result)
         if isinstance(outcome, Result):
             results.append(outcome)
-            note = f"{bench.name}, {pair.shallow} and {pair.deep} layers, {outcome.pairs} pairs"
+            note = f"{bench.name}, {pair.shallow} and {pair.deep} layers, {units.counted(outcome.pairs, 'pair')}"
         else:
             note = clean(outcome)
             dead |= {placement.device} if placement.device != CPU and not placement.host_experts else set()
@@ -108,14 +109,18 @@ def measure(
 def _place(host: Host, bench: Bench, pair: CutPair, placement: Placement, threads: int, end: float) -> Result | str:
     prompt, answer = TRIAL
     last = end + (REMOTE_GRACE_S if placement.device.startswith("RPC") else GRACE_S)
-    trial = Job(pair.deep_path, placement, (prompt,), answer, 1, threads)
-    look = bench.time(trial, last - host.clock())
+    trial, begun = Job(pair.deep_path, placement, (prompt,), answer, 1, threads), host.clock()
+    look = bench.time(trial, last - begun)
     if isinstance(look, str):
         return look
-    job, round_s = _sized(pair, trial, look, end - host.clock())
+    tried = host.clock()
+    job, round_s = _sized(pair, trial, look, end - tried)
+    spent = f"a trial took {tried - begun:.1f} s"
+    if round_s / 2 * CAUTION > last - tried:
+        return f"{spent}: one run of each depth would take {round_s / 2:.0f} s, {max(last - tried, 0.0):.0f} s are left"
     series, runs = Series(), 0
     paths = {"shallow": pair.shallow_path, "deep": pair.deep_path}
-    problem = ""
+    problem, done = "", tried
     for which in ("shallow", "deep", "deep", "shallow") * ROUNDS:
         at_pair = runs % 2 == 0
         if runs and at_pair and host.clock() + round_s / 2 > end:
@@ -125,9 +130,9 @@ def _place(host: Host, bench: Bench, pair: CutPair, placement: Placement, thread
             problem = timing
             break
         series.add(which, timing)
-        runs += 1
+        runs, done = runs + 1, host.clock()
     if runs < 2 or (problem and host.clock() < end):  # ended by itself: a device that dies once is not relied on
-        return problem
+        return f"{problem}; before that, {spent} and {units.counted(runs, 'run')} {done - tried:.1f} s"
     n = pair.n_layers
     prefill = {t: difference(by["shallow"], by["deep"], n) for t, by in series.prefill.items()}
     decode = difference(series.decode["shallow"], series.decode["deep"], n)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from math import ceil
 from typing import Any, Final
 
+from planner import units
 from planner.facts.machine import Cpu, Machine, Os
 from planner.units import GIB, MIB
 from probes import figures, sysctl
@@ -87,17 +88,17 @@ def measure(host: Host, machine: Machine, seconds: float) -> Outcome[dict[str, A
         return Absent("too little free memory for a working set beyond the last-level cache")
     counts = thread_counts(machine.cpu)
     times: dict[int, list[float]] = {count: [] for count in counts}
-    with _Buffer(size, host.os) as buffer:
-        end = host.clock() + seconds
-        first = {count: buffer.scan(count, 1, host.clock) for count in counts}  # warms up, and is not counted
-        passes = {count: ceil(SCAN_S / taken) for count, taken in first.items()}
-        for turn in range(REPEATS):
-            if turn and host.clock() > end:
-                break
-            for count in counts:  # in turns, so that a busy moment hits all counts alike
-                times[count].append(buffer.scan(count, passes[count], host.clock))
+    buffer = _Buffer(size, host.os)
+    end = host.clock() + seconds
+    first = {count: buffer.scan(count, 1, host.clock) for count in counts}  # warms up, and is not counted
+    passes = {count: ceil(SCAN_S / taken) for count, taken in first.items()}
+    for turn in range(REPEATS):
+        if turn and host.clock() > end:
+            break
+        for count in counts:  # in turns, so that a busy moment hits all counts alike
+            times[count].append(buffer.scan(count, passes[count], host.clock))
     results = [_result(count, size, taken) for count, taken in times.items()]
-    note = "; ".join(f"{item['threads']} threads {item['value'] / 1e9:.1f} GB/s" for item in results)
+    note = "; ".join(f"{units.counted(item['threads'], 'thread')} {item['value'] / 1e9:.1f} GB/s" for item in results)
     if (machine.cpu.numa_nodes or 1) > 1:
         note += "; memory of one NUMA node"
     if cache is None:
@@ -106,13 +107,17 @@ def measure(host: Host, machine: Machine, seconds: float) -> Outcome[dict[str, A
 
 
 def _result(count: int, size: int, seconds: list[float]) -> dict[str, Any]:
-    method = f"memcmp of {size // MIB} MiB by {count} threads"
+    method = f"memcmp of {size // MIB} MiB by {units.counted(count, 'thread')}"
     reading = figures.measured([size / taken for taken in seconds], method, sum(seconds))
     return {"threads": count, **figures.to_json(reading)}
 
 
 class _Buffer:
-    """Anonymous memory whose halves are equal. Every page is written once: unwritten ones share one zero page."""
+    """Anonymous memory whose halves are equal. Every page is written once: unwritten ones share one zero page.
+
+    It goes with the last who holds it, and a thread that reads holds it: after an interrupt one may still read, and
+    a thread whose ``join`` was interrupted is not alive to CPython 3.11.
+    """
 
     def __init__(self, size: int, system: Os) -> None:
         import ctypes
@@ -121,20 +126,10 @@ class _Buffer:
         library = ctypes.CDLL("ucrtbase" if system is Os.WINDOWS else None)
         self._compare = library.memcmp
         self._compare.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-        self._map = mmap.mmap(-1, size)
         self._size = size
-        self._team: list[threading.Thread] = []
-        self._view: Any = ctypes.c_char.from_buffer(self._map)
+        self._view = ctypes.c_char.from_buffer(mmap.mmap(-1, size))
         self._start = ctypes.addressof(self._view)
         ctypes.memset(self._start, 1, size)
-
-    def __enter__(self) -> _Buffer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._view = None
-        if not any(thread.is_alive() for thread in self._team):  # after an interrupt one may still read
-            self._map.close()
 
     def scan(self, threads: int, passes: int, clock: Callable[[], float]) -> float:
         """Seconds to read all of it once, by ``passes`` passes."""
@@ -146,13 +141,11 @@ class _Buffer:
             for _ in range(passes):
                 self._compare(at, at + part // 2, part // 2)
 
-        self._team = [
-            threading.Thread(target=read, args=(self._start + n * part,), daemon=True) for n in range(threads)
-        ]
-        for thread in self._team:
+        team = [threading.Thread(target=read, args=(self._start + n * part,), daemon=True) for n in range(threads)]
+        for thread in team:
             thread.start()
         gate.wait()
         start = clock()
-        for thread in self._team:
+        for thread in team:
             thread.join()
         return max(clock() - start, 1e-9) * self._size / (part * threads * passes)

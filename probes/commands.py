@@ -92,8 +92,14 @@ class Lines:
         self._head: list[str] = []
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
         self._closed = False
-        self._thread = threading.Thread(target=self._drain, daemon=True)
-        self._thread.start()
+        self._ended = threading.Event()  # a thread whose join was interrupted is not alive to CPython 3.11
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self._drain()
+        finally:
+            self._ended.set()
 
     def _drain(self) -> None:
         descriptor, rest = self._pipe.fileno(), b""
@@ -122,12 +128,12 @@ class Lines:
 
     def finish(self, seconds: float) -> None:
         """Wait until the writer has closed the pipe, for so long at most."""
-        self._thread.join(timeout=seconds)
+        self._ended.wait(seconds)
 
     def close(self, seconds: float) -> None:
         """Stop reading, after what still comes within ``seconds``. A pipe that somebody holds open is left to them."""
         self.finish(seconds)
         self._closed = True
-        if not self._thread.is_alive():
+        if self._ended.is_set():
             with suppress(OSError):
                 self._pipe.close()

@@ -146,10 +146,14 @@ class ModelFile:
 
 
 class _Shared:
-    """One iterator for several threads."""
+    """One iterator for several threads, until it is closed."""
 
     def __init__(self, items: Sequence[int]) -> None:
         self._items, self._lock = iter(items), threading.Lock()
+
+    def close(self) -> None:
+        with self._lock:
+            self._items = iter(())
 
     def __iter__(self) -> _Shared:
         return self
@@ -184,10 +188,13 @@ def _timed(
         thread.start()
     gate.wait()
     start = time.monotonic()
-    for thread in team:
-        thread.join(seconds + HANG_S)
+    try:
+        for thread in team:
+            thread.join(seconds + HANG_S)
+    finally:
+        shared.close()  # the file may be closed before a lane that hangs, or outlives an interrupt, is done
     took = time.monotonic() - start
-    if any(thread.is_alive() for thread in team):
+    if len(done) + len(failed) < lanes:
         raise ReadHang
     if failed:
         raise failed[0]

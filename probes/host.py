@@ -70,7 +70,7 @@ class Host(Protocol):
     ) -> CompletedRun:
         """Run a command to its end: no shell, no input, bounded output.
 
-        Args: env: is added to ours, which goes without ``LLAMA_ARG_…``.
+        Args: env: is added to ours, which goes without ``LLAMA_ARG_…``; heard: is told of both its streams.
         """
 
     def run_script(
@@ -234,7 +234,7 @@ def _run(
     leashed: bool = False,
     heard: Heard | None = None,
 ) -> CompletedRun:
-    """``leashed``: standard input is a pipe that we hold open and that ends when we do."""
+    """``leashed``: standard input is a pipe that we hold open and that ends when we do; its output alone is heard."""
     import subprocess
 
     pipe, null = subprocess.PIPE, subprocess.DEVNULL
@@ -245,7 +245,7 @@ def _run(
         return CompletedRun(None, problem=f"could not start: {getattr(e, 'strerror', None) or e}")
     problem = ""
     try:
-        readers = [Reader(process.stdout, heard), Reader(process.stderr)]
+        readers = [Reader(process.stdout, heard), Reader(process.stderr, None if leashed else heard)]
         process.wait(timeout_s)
     except subprocess.TimeoutExpired:
         problem = f"did not end within {max(round(timeout_s, 1), 0.1):g} s"

@@ -9,6 +9,7 @@ import posixpath
 import re
 from typing import Final
 
+from planner import units
 from planner.facts.machine import Os
 from probes import llama_help
 from probes.host import Host
@@ -17,6 +18,7 @@ from probes.llama_find import Place
 from probes.routing_callback import Job, Step
 from probes.tied import tied
 
+_CHUNKS: Final = re.compile(r"computing over (\d{1,7}) chunks")
 _CHUNK: Final = re.compile(r"\[(\d{1,7})\]")
 
 
@@ -44,10 +46,13 @@ def capture(host: Host, path: str, job: Job, step: Step, timeout_s: float, about
     argv = [path, "-m", job.model, "-f", job.text, "-o", job.out, "-c", size, "-b", size, "-ub", size, "-ngl", "0"]
     argv += ["-t", str(job.threads), "--chunks", str(job.chunks)]
     argv += ["-fit", "off"] if "-fit" in flags else []
-    done = 0
+    done, said = 0, ""
 
     def heard(text: str) -> None:
-        nonlocal done
+        nonlocal done, said, about
+        if not done and (match := _CHUNKS.search(said := said[-200:] + text)):
+            said, about = "", int(match[1]) * job.chunk
+            step(0, about)
         latest = max((int(number) for number in _CHUNK.findall(text)), default=done)
         if latest > done:
             done = latest
@@ -62,4 +67,4 @@ def capture(host: Host, path: str, job: Job, step: Step, timeout_s: float, about
 def _reason(text: str) -> str:
     """llama-imatrix ends with status 1 and says why in a line of its own (tools/imatrix/imatrix.cpp, b11312)."""
     match = re.search(r"the data file you provided tokenizes to only (\d{1,9}) tokens", text)
-    return f"the text has only {match[1]} tokens" if match else ""
+    return f"the text has only {units.counted(int(match[1]), 'token')}" if match else ""

@@ -256,6 +256,7 @@ def run(engine: Engine, job: dict[str, Any], recorder: Recorder) -> dict[str, An
     if chunks < 1:
         raise SystemExit(f"the text has {len(tokens)} tokens, a chunk {n}")
     prefill, decode, whole, bos = [], [], chunks * n + job["answer"], engine.bos
+    say(done=0, of=whole)
     for i in range(chunks):
         part = tokens[i * n : (i + 1) * n]
         engine.forget()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from planner import __version__
+from planner.cli.command import Command
 from planner.cli.demo import demo
 from planner.cli.expand import expanded
 from planner.cli.explain import explain
@@ -21,6 +21,7 @@ from planner.cli.planning import check, plan
 from planner.cli.routing import routing
 from planner.cli.verify import run, verify
 from planner.errors import Ended
+from planner.signals import raise_ended
 
 HELP = """How to start llama.cpp for one mixture-of-experts GGUF on one machine, why, and whether it will fit.
 
@@ -75,9 +76,9 @@ def _root(
 
 
 for _command in (plan, run, verify, check, inspect, probe, routing, demo):
-    app.command()(guarded(expanded(_command)))
+    app.command(cls=Command)(guarded(expanded(_command)))
 # a topic may itself begin with a dash
-app.command(context_settings={"ignore_unknown_options": True})(guarded(expanded(explain)))
+app.command(cls=Command, context_settings={"ignore_unknown_options": True})(guarded(expanded(explain)))
 
 
 def main() -> None:
@@ -86,9 +87,7 @@ def main() -> None:
     sys.stdout, sys.stderr = there(sys.stdout, "r"), there(sys.stderr, "w")
     for stream in (sys.stdout, sys.stderr):
         _never_fail_to_encode(stream)
-    for name in ("SIGTERM", "SIGHUP"):
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), _interrupted)
+    raise_ended()
     try:
         code = _answer()
         gc.freeze()  # what is left goes with the process: looking for cycles in it at the exit costs 10 ms
@@ -114,11 +113,6 @@ def _answer() -> int:
     except typer.Abort:
         code = 130
     return code if isinstance(code, int) else 0
-
-
-def _interrupted(number: int, _: object) -> None:
-    """End, whatever is being done: everything that cleans up gets to run. Only Ctrl-C can mean to go on without."""
-    raise Ended
 
 
 def _never_fail_to_encode(stream: object) -> None:

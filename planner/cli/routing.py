@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
-from time import monotonic
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from planner import units
 from planner.cli.guard import note, printable, product
 from planner.cli.options import LLAMA
 from planner.errors import OptionError
 
 if TYPE_CHECKING:
-    from planner.plans.speed import Band
     from planner.routing.capture import Capture
 
 _WAYS = ("auto", "callback", "imatrix")
@@ -71,29 +70,23 @@ def _stem(path: str) -> str:
     return PurePath(path).name.removesuffix(".gguf")
 
 
-def _span(seconds: Band) -> str:
-    if seconds.high < 1.0:
-        return "under 1 s"
-    return f"about {seconds.mid:,.0f} s ({seconds.low:,.0f} to {seconds.high:,.0f} s)"
-
-
 class Bar:
-    """Progress of a capture on stderr: a bar on a terminal, a line per quarter elsewhere, nothing with ``-q``."""
+    """Progress of a capture on stderr: a bar on a terminal, else lines (first piece, quarters); none with ``-q``."""
 
     def __init__(self, *, quiet: bool) -> None:
-        self._quiet, self._quarter, self._start = quiet, 0, 0.0
+        self._quiet, self._quarter = quiet, 0
         self._bar: Any = None
         self._task: Any = None
 
-    def begin(self, capture: Capture, seconds: Band | None) -> None:
+    def begin(self, capture: Capture) -> None:
+        if not self._quiet:
+            note(f"routing: through {capture.engine} on the CPU (Ctrl-C ends it, nothing is kept)")
+
+    def counted(self, text: int, answer: int, least_s: float) -> None:
         if self._quiet:
             return
-        job, self._start = capture.job, monotonic()
-        what = f"about {capture.prompt_tokens:,} tokens of text" + (
-            f" and {job.answer} of answer" if job.answer else ""
-        )
-        cost = f", {_span(seconds)} on the CPU" if seconds else ""
-        note(f"routing: {what} through {capture.engine}{cost} (Ctrl-C ends it, nothing is kept)")
+        what = f"{units.counted(text, 'token')} of text" + (f" and {units.count(answer)} of answer" if answer else "")
+        note(f"routing: {what}" + (f", at least {units.duration(least_s)}" if least_s >= 1 else ""))
         if sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -103,13 +96,13 @@ class Bar:
             self._task = self._bar.add_task("routing", total=None)
             self._bar.start()
 
-    def step(self, done: int, of: int) -> None:
+    def step(self, done: int, of: int, left_s: float) -> None:
         if self._bar is not None:
             self._bar.update(self._task, completed=done, total=of)
-        elif not self._quiet and 4 * done // max(of, 1) > self._quarter:
-            self._quarter = 4 * done // max(of, 1)
-            left = (monotonic() - self._start) * (of - done) / max(done, 1)
-            note(f"routing: {done:,} of {of:,} tokens" + (f", about {left:,.0f} s left" if done < of else ""))
+        elif not self._quiet and 4 * done // max(of, 1) >= self._quarter:
+            self._quarter = 4 * done // max(of, 1) + 1
+            left = f", about {units.duration(left_s)} left" if left_s >= 1 else ""
+            note(f"routing: {done:,} of {of:,} tokens{left}")
 
     def end(self) -> None:
         if self._bar is not None:

@@ -111,7 +111,10 @@ def _verify(
     from planner import pipeline
 
     targets, wanted = out.targets(), _options(verifying, own, serve=serve)
-    plan = replace(pipeline.plan_to_start(request), port=wanted.own.port)
+    aloud = any(form == "text" and path == "-" for form, path in targets)
+    terminal = _Terminal(quiet=out.quiet, aloud=aloud)
+    hear = terminal.note if serve and not verifying.dry_run else _unsaid
+    plan = replace(pipeline.plan_to_start(request, hear), port=wanted.own.port)
     inputs = (request.model, request.machine_file, request.routing)
     if plan.refusal is not None:
         deliver(plan, targets, out, inputs)
@@ -119,8 +122,6 @@ def _verify(
         _dry_run(plan, wanted, targets, out, inputs)
         return
     check_forms(plan, targets, (*plan.model.shards, *inputs))
-    aloud = any(form == "text" and path == "-" for form, path in targets)
-    terminal = _Terminal(quiet=out.quiet, aloud=aloud)
     with pipeline.verifying(plan, wanted, terminal) as running:
         lost = _deliver(running.verification, targets, out, inputs)
         if not aloud and not out.quiet:
@@ -135,6 +136,10 @@ def _verify(
         raise typer.Exit(lost)
     if running.verification.finding is not Finding.VERIFIED:
         raise typer.Exit(1)
+
+
+def _unsaid(_: str) -> None:
+    """Nothing is to go on serving."""
 
 
 def _serve(running: Running, out: OutputOptions) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
+from planner import units
 from planner.cost.kv_types import row_bytes
 from planner.cost.layout import Span
 from planner.cost.shape import Shape, pad
@@ -135,5 +136,6 @@ class KvTable:
 def _state(n_elements: int, shape: Shape) -> Term:
     """f32 state per sequence and rollback copy (src/llama-memory-recurrent.cpp:101-113, b11434)."""
     n_bytes = 4 * n_elements * shape.n_seq * (1 + shape.n_rollback)
-    detail = f"4 B x {count(n_elements)} elements x {shape.n_seq} sequences x {1 + shape.n_rollback} copies"
+    each = units.counted(shape.n_seq, "sequence"), units.counted(1 + shape.n_rollback, "copy", "copies")
+    detail = f"4 B x {count(n_elements)} elements x {' x '.join(each)}"
     return Term("recurrent state", n_bytes, Source.DERIVED, detail)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import stat
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import FrameType
 from typing import IO, Final
+
+from planner.signals import ended_raised
 
 PREFIX: Final = "moeplan-cut-"
 _LOCK: Final = "lock"
@@ -41,7 +41,7 @@ def cut_folder(base: str) -> Iterator[str]:
     import tempfile
 
     remove_stale(base)
-    with _signals_raise():
+    with ended_raised():
         path = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=base)
         lock = None
         try:
@@ -113,23 +113,3 @@ def _is_free(path: str) -> bool:
     except OSError:
         return False
     return True
-
-
-@contextmanager
-def _signals_raise() -> Iterator[None]:
-    """Signals that would end the process at once leave through ``finally`` instead. Main thread only."""
-
-    def leave(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    names = ("SIGTERM", "SIGHUP")
-    old = {}
-    try:
-        for name in names:
-            with suppress(AttributeError, ValueError):
-                number = getattr(signal, name)
-                old[number] = signal.signal(number, leave)
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)

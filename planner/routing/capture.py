@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
-from planner.errors import CaptureError
+from planner.errors import EMBEDDED, CaptureError
 from planner.facts.model import Model
 from planner.facts.routing import Routing
 from planner.files import bytes_of
@@ -109,7 +109,7 @@ def _engine(host: Host, llama: str | None, way: Way) -> tuple[Way, str, str]:
             "routing",
             expected="a llama.cpp",
             found="none: not on PATH, and no llama-cpp-python",
-            advice="name a folder of it with --llama, or pip install 'moeplan[embedded]'",
+            advice=f"name a folder of it with --llama, or {EMBEDDED}",
         )
     name = printable(place.server) if place.server else "llama-cpp-python"
     library, program = routing_callback.library(host, place), routing_imatrix.program(host, place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from planner import units
 from planner.errors import RoutingFileError
 from planner.facts.model import Model, Role
 from planner.facts.routing import Routing
@@ -51,12 +52,12 @@ def checked(routing: Routing, shape: Shape) -> Routing:
         RoutingFileError: other layers, another count of experts, or the fingerprint of another model.
     """
     if routing.n_expert != shape.n_expert:
-        raise _other(routing, f"{shape.n_expert} experts per layer", str(routing.n_expert))
+        raise _other(routing, f"{units.counted(shape.n_expert, 'expert')} per layer", str(routing.n_expert))
     strange = sorted(set(routing.layers) - set(shape.layers))
     if strange or len(set(routing.layers)) != len(routing.layers):
         raise _other(routing, "routed experts in its layers only", f"layer {strange[:1] or routing.layers[:1]}")
     if not 0 < routing.n_used <= shape.n_expert:
-        raise _other(routing, f"at most {shape.n_expert} experts per token", str(routing.n_used))
+        raise _other(routing, f"at most {units.counted(shape.n_expert, 'expert')} per token", str(routing.n_used))
     if routing.fingerprint and routing.fingerprint != shape.fingerprint:
         raise _other(routing, f"the fingerprint {shape.fingerprint[:16]}", routing.fingerprint[:16])
     if not any(sum(row) for phase in (routing.prefill, routing.decode) if phase for row in phase.counts):
@@ -71,7 +72,7 @@ def notes(routing: Routing, shape: Shape) -> tuple[str, ...]:
     if missing:
         found.append(f"{missing} of {len(shape.layers)} layers with experts are not in the recording")
     if routing.n_used != shape.n_used:
-        found.append(f"recorded with {routing.n_used} experts per token; the file says {shape.n_used}")
+        found.append(f"recorded with {units.counted(routing.n_used, 'expert')} per token; the file says {shape.n_used}")
     return tuple(found)
 
 

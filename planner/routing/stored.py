@@ -11,6 +11,7 @@ import io
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
+from planner import units
 from planner.errors import RoutingFileError
 from planner.facts.routing import NOT_ROUTED, Phase, Routing
 from planner.gguf.names import printable
@@ -75,7 +76,7 @@ def parse(data: bytes, subject: str, shape: Shape) -> Routing:
         raise RoutingFileError(subject, expected=SCHEMA, found=printable(words["schema"]))
     n_expert, n_used = _one(found, "n_expert", shape.n_expert), _one(found, "n_used", shape.n_used)
     if n_expert != shape.n_expert or not 0 < n_used <= n_expert:
-        expected = f"{shape.n_expert} experts per layer, and no more per token"
+        expected = f"{units.counted(shape.n_expert, 'expert')} per layer, and no more per token"
         raise RoutingFileError(subject, expected=expected, found=f"{n_used} of {n_expert}")
     phases = {name: _phase(found, name, n_expert, n_used, subject) for name in _PHASES}
     known = [phase for phase, _ in phases.values() if phase is not None]
@@ -85,7 +86,7 @@ def parse(data: bytes, subject: str, shape: Shape) -> Routing:
     layers = tuple(int(n) for n in found["layers"].ravel()) if "layers" in found else shape.layers
     if rows != {len(layers)}:
         numbers = " and ".join(map(str, sorted(rows)))
-        raise RoutingFileError(subject, expected=f"{len(layers)} layers with experts", found=numbers)
+        raise RoutingFileError(subject, expected=f"{units.counted(len(layers), 'layer')} with experts", found=numbers)
     if len(used) != 1:
         raise RoutingFileError(subject, expected="the same selections per token in both phases", found="others")
     return Routing(
@@ -110,16 +111,16 @@ def _check(name: str, found: tuple[int, ...], shape: Shape, subject: str) -> Non
     if name in ("n_expert", "n_used"):
         expected = "" if prod(found) == 1 else f"one number as {name}"
     elif name == "layers":
-        expected = "" if prod(found) <= n_layers else f"at most {n_layers} layers with experts"
+        expected = "" if prod(found) <= n_layers else f"at most {units.counted(n_layers, 'layer')} with experts"
     elif len(found) == 3 and name in _PHASES:
         if found[1] > n_layers:
-            expected, found = f"at most {n_layers} layers with experts", found[1:2]
+            expected, found = f"at most {units.counted(n_layers, 'layer')} with experts", found[1:2]
         elif found[2] > n_expert:
-            expected, found = f"at most {n_expert} experts per token", found[2:]
+            expected, found = f"at most {units.counted(n_expert, 'expert')} per token", found[2:]
         elif prod(found) > MOST_SELECTIONS:
             expected, found = f"at most {MOST_SELECTIONS} selections", (prod(found),)
     elif len(found) != 2 or found[0] > n_layers or found[1] != n_expert:
-        expected = f"{name} of at most {n_layers} layers with experts, of {n_expert} each"
+        expected = f"{name} of at most {units.counted(n_layers, 'layer')} with experts, of {n_expert} each"
     if expected:
         raise RoutingFileError(subject, expected=expected, found=" x ".join(map(str, found)) or "one number")
 

@@ -144,12 +144,10 @@ def cautions(problem: Problem, chosen: Candidate) -> tuple[Caution, ...]:
     found = [Caution("model-note", note) for note in problem.model.notes]
     assumed = assumed_rates(rates_of(problem.machine), chosen.settings, pages=chosen.verdict is Verdict.PAGES)
     if assumed:
-        found.append(
-            Caution(
-                "rates-assumed",
-                f"speed rests on assumed rates ({', '.join(assumed)}): read it as an order of magnitude.",
-            )
-        )
+        said = f"speed rests on assumed rates ({', '.join(assumed)}): read it as an order of magnitude."
+        if problem.machine.engine is None:
+            said += " No llama.cpp is known here, and without one no layer is timed: --llama FOLDER names it."
+        found.append(Caution("rates-assumed", said))
     busy = ", ".join(report.name for report in problem.machine.probes if BUSY in report.reason)
     if busy:
         found.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from planner import units
 from planner.plans.plan import Candidate, Exchange
 from planner.search.engine import Search
 from planner.search.neighbours import sizes, under, with_ubatch
@@ -38,7 +39,7 @@ def difference(other: Candidate, chosen: Candidate) -> str:
     words = []
     moved = other.settings.n_cpu_moe - chosen.settings.n_cpu_moe
     if moved:
-        words.append(f"{abs(moved)} expert layer(s) {'more' if moved > 0 else 'fewer'} in RAM")
+        words.append(f"{units.counted(abs(moved), 'expert layer')} {'more' if moved > 0 else 'fewer'} in RAM")
     if other.settings.override_tensor != chosen.settings.override_tensor:
         words.append("single tensors by -ot" if other.settings.override_tensor else "no -ot")
     pool = other.settings.moe_cache_mib
@@ -46,7 +47,7 @@ def difference(other: Candidate, chosen: Candidate) -> str:
         words.append(f"a pool of {pool:,} MiB" if pool else "no pool")
     layers = chosen.settings.n_gpu_layers - other.settings.n_gpu_layers
     if layers:
-        words.append(f"{abs(layers)} layer(s) {'fewer' if layers > 0 else 'more'} on the GPU")
+        words.append(f"{units.counted(abs(layers), 'layer')} {'fewer' if layers > 0 else 'more'} on the GPU")
     if other.settings.n_ctx != chosen.settings.n_ctx and other.settings.n_ubatch != chosen.settings.n_ubatch:
         words.append(f"n_ubatch {other.settings.n_ubatch:,}")
     changes = []

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import Any, Final
 
+from planner import units
 from planner.cost.kv_types import BLOCK
 from planner.cost.patterns import override_pattern
 from planner.errors import OptionError
@@ -30,7 +31,8 @@ def pinned(problem: Problem, draft: Draft) -> Draft:
             near = ", ".join(sorted(fields))
             raise OptionError(f"--pin {name}", expected=f"one of {near}", found=repr(name))
         domains[name] = (_parsed(name, text),)
-        _check(problem, name, domains[name][0])
+        _check(problem, name, domains[name][0], text)
+    _check_placement(domains)
     return replace(draft, domains=tuple(domains.items()))
 
 
@@ -46,7 +48,7 @@ def with_kept(problem: Problem, settings: Settings, kept: tuple[tuple[str, str],
         if name not in fields:
             raise OptionError(name, expected="a setting", found="none of that name")
         values[name] = _parsed(name, text)
-        _check(problem, name, values[name])
+        _check(problem, name, values[name], text)
     return replace(settings, **{name: value for name, value in values.items() if not _asked(problem, name)})
 
 
@@ -60,7 +62,15 @@ _LEAST: Final = {"n_ctx": 1, "n_ubatch": 1, "n_batch": 1, "n_parallel": 1, "thre
 _LARGEST: Final = 1 << 31
 
 
-def _check(problem: Problem, name: str, value: Any) -> None:
+def _check_placement(domains: dict[str, tuple[Any, ...]]) -> None:
+    """Layers pinned to devices where none can take part. Raises OptionError."""
+    layers = domains.get("n_gpu_layers", (0,))
+    if not any(domains.get("devices", ("any",))) and min(layers) > 0:
+        expected = "0, as there is no device to put layers on"
+        raise OptionError("--pin n_gpu_layers", expected=expected, found=str(min(layers)))
+
+
+def _check(problem: Problem, name: str, value: Any, text: str) -> None:
     """A value that parses but cannot be.
 
     Raises:
@@ -68,7 +78,7 @@ def _check(problem: Problem, name: str, value: Any) -> None:
     """
     known = [gpu.id for gpu in problem.machine.gpus]
     wanted = {
-        "devices": "no device twice, of " + " ".join(known),
+        "devices": f"none or some of {' '.join(known)}, each once" if known else "none, as no device was found",
         "spec_type": "draft-mtp",
         "type_k": " ".join(BLOCK),
         "type_v": " ".join(BLOCK),
@@ -77,7 +87,7 @@ def _check(problem: Problem, name: str, value: Any) -> None:
     }
     if not _possible(name, value, known):
         raise OptionError(
-            f"--pin {name}", expected=wanted.get(name, f"{_LEAST.get(name, 0)} to {_LARGEST}"), found=repr(value)
+            f"--pin {name}", expected=wanted.get(name, f"{_LEAST.get(name, 0)} to {_LARGEST}"), found=repr(text)
         )
     if name == "override_tensor":
         for pattern, _ in value:
@@ -105,7 +115,7 @@ _KINDS: Final[dict[str, Any]] = {
     "type_k": str,
     "type_v": str,
     "spec_type": str,
-    "tensor_split": lambda text: tuple(float(share) for share in text.replace("/", ",").split(",")),
+    "tensor_split": lambda text: tuple(units.real(share) for share in text.replace("/", ",").split(",")),
     "devices": lambda text: () if text == "none" else tuple(text.split(",")),
     "override_tensor": lambda text: tuple(tuple(rule.rsplit("=", 1)) for rule in text.split(",")),
     "rpc": lambda text: tuple(text.split(",")),
@@ -135,7 +145,7 @@ def _parsed(name: str, text: str) -> Any:
     try:
         if name in _SWITCHES:
             return _WORDS[text.lower()]
-        return _KINDS.get(name, int)(text)
+        return _KINDS.get(name, units.whole)(text)
     except (ValueError, KeyError):
         expected = "on or off" if name in _SWITCHES else _WANTED.get(name, "a whole number")
         raise OptionError(f"--pin {name}", expected=expected, found=repr(text)) from None

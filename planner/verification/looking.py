@@ -203,7 +203,9 @@ def _elsewhere(placement: Placement, candidate: Candidate) -> str:
         return ""
     there, most = placement.offloaded
     planned = min(candidate.settings.n_gpu_layers, most)
-    return "" if there == planned else f"the engine put {there} layers on devices, the plan says {planned}"
+    if there == planned:
+        return ""
+    return f"the engine put {units.counted(there, 'layer')} on devices, the plan says {planned}"
 
 
 def slot_tokens(settings: Settings) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from planner import units
 from planner.errors import OutputError
 from planner.facts.reading import Source
 from planner.plans.decision import Confidence, Decision, Evidence
@@ -144,14 +145,14 @@ def _unjudged(compared: tuple[Compared, ...], depth: int) -> tuple[str, ...]:
     """That a prompt was too short to tell how fast prefill is."""
     if all(item.judged for item in compared):
         return ()
-    few = f"prefill of {depth:,} token{'' if depth == 1 else 's'} is shown"
+    few = f"prefill of {units.counted(depth, 'token')} is shown"
     return (f"{few}, not judged or learned: that takes a prompt of {LEAST_PROMPT}",)
 
 
 def _shallow(slot: int, depth: int) -> str:
     """That a short prompt proves neither headroom nor speed."""
-    goal, were = looking.goal(slot), "token was" if depth == 1 else "tokens were"
-    seen = f"{depth:,} {were}" if depth else "what was kept was not"
+    goal, were = looking.goal(slot), units.counted(depth, "token was", "tokens were")
+    seen = were if depth else "what was kept was not"
     deep = f"past {goal:,} tokens" if goal == looking.PAST else f"of {goal:,} tokens, the whole context,"
     return f"no prompt {deep} was looked at ({seen}): longer ones may not hold"
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from planner.errors import EngineError, OptionError, PlanFileError
+from planner.errors import EMBEDDED, EngineError, OptionError, PlanFileError
 from planner.facts.workload import Target, Workload
 from planner.files import text_of
 from planner.verification.looking import LEAST_SLOT, MANY, slot_tokens
@@ -43,12 +44,32 @@ def check_plan(plan: Plan) -> None:
         raise OptionError(plan.model.path, expected="a file on this computer", found="an address: download it first")
     if plan.machine.engine is None:
         told = next((report.reason for report in plan.machine.probes if report.name == "engine"), "")
-        raise EngineError(
-            "llama.cpp",
-            expected="a llama-server to start",
-            found=told or "none",
-            advice="name its folder with --llama, or install moeplan[embedded]",
-        )
+        raise _no_engine(told or "none")
+
+
+def check_engine(llama: str | None, note: Callable[[str], None]) -> None:
+    """Look for the engine, before anything is measured.
+
+    Args:
+        llama: folder or program that the user named.
+        note: is told if what was found will not go on serving.
+
+    Raises:
+        EngineError: there is no llama.cpp.
+    """
+    from probes.host import LocalHost
+    from probes.llama_find import find
+
+    place = find(LocalHost(), llama)
+    if place is None:
+        raise _no_engine("none")
+    if place.server is None:
+        note("only the embedded engine is here: it verifies the plan, and will not go on serving (--llama)")
+
+
+def _no_engine(found: str) -> EngineError:
+    advice = f"name its folder with --llama, or {EMBEDDED}"
+    return EngineError("llama.cpp", expected="a llama-server to start", found=found, advice=advice)
 
 
 LONGEST_TOKEN: Final = 256

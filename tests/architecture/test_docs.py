@@ -37,3 +37,5 @@ def test_the_readme_marks_the_test_command() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     block = readme.partition("<!-- tests -->\n```\n")[2].partition("\n```")[0]
     assert block.count("\n") == 0 and block.endswith("pytest")
+    commands = [line for line in readme.splitlines() if line.startswith("python3 -m venv ")]
+    assert len(commands) == 2 and not any(" -q" in line for line in commands), "minutes of pip without a word"

@@ -61,6 +61,14 @@ def test_version(run: Run) -> None:
         (("plan", "m.gguf", "--budget", "nan"), "nan is no number of seconds"),
         (("verify", "m.gguf", "--budget", "nan"), "nan is no number of seconds"),
         (("plan", "m.gguf", "--target", "b" + "1" * 5000), "a build such as b11549"),
+        (("plan", "m.gguf", "--ctx", "２"), "is not of ASCII digits"),
+        (("verify", "m.gguf", "--budget", "２"), "is not of ASCII digits"),
+        (("plan", "m.gguf", "--target", "b１１５４９"), "a build such as b11549"),
+        (("plan", "m.gguf", "--rpc", "::1"), "expected HOST:PORT with a port of 1 to 65535, found '::1'"),
+        (("probe", "--rpc", "127.0.0.1:99999"), "expected HOST:PORT with a port of 1 to 65535"),
+        (("plan", "m.gguf", "--rpc", "a:1,b:１"), "expected HOST:PORT with a port of 1 to 65535, found 'b:１'"),
+        (("check", "m.gguf", "-ngl", "99"), "go after --: moeplan check MODEL -- "),
+        (("run", "m.gguf", "-ngl", "99"), "go after --: moeplan run MODEL -- "),
         (("serve", "m.gguf"), "No such command 'serve'"),
         (("run", "m.gguf", "--max-trials", "-1"), "--max-trials"),
         (("verify", "m.gguf", "--", "--port", "none"), "expected 1 to 65535"),
@@ -138,6 +146,25 @@ def test_ctrl_c_ends_quietly(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 130
     assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+@pytest.mark.parametrize("name", ["SIGHUP", "SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_a_signal_ends_with_130_unless_it_was_ignored_at_the_start(name: str, ignored: bool, tmp_path: Path) -> None:
+    """``nohup moeplan run M &`` outlives its terminal, also while layers are timed (in a folder for their time)."""
+    code = (
+        "import os, signal, sys\nfrom planner import __main__, pipeline\n"
+        "from planner.gguf.cut_folder import cut_folder\n"
+        "def inspect(path):\n"
+        f"    with cut_folder({str(tmp_path)!r}):\n        signal.raise_signal(signal.{name})\n"
+        "    print('goes on')\n    os._exit(7)\n"
+        "pipeline.inspect = inspect\nsys.argv = ['moeplan', 'inspect', 'm.gguf']\n__main__.main()"
+    )
+    how = f'trap \'\' {name[3:]}; exec "$0" -u -c "$1"' if ignored else 'exec "$0" -u -c "$1"'
+    done = subprocess.run(["sh", "-c", how, sys.executable, code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == ((7, "goes on\n", "") if ignored else (130, "", ""))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("debug", [False, True])

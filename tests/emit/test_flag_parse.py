@@ -146,6 +146,9 @@ def test_bench_separators_and_switches() -> None:
     ("line", "flag", "expected"),
     [
         ("-ub x", "-ub", "whole number"),
+        ("-c ２", "-c", "whole number"),
+        ("-ngl ２", "-ngl", "whole number"),
+        ("-ts ２,1", "-ts", "numbers"),
         ("-ub", "-ub", "a value"),
         ("-c -5", "-c", "0 or more"),
         ("-b 0", "-b", "1 or more"),

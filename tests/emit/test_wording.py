@@ -42,6 +42,21 @@ def test_number(value: float, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("found", "shown"),
+    [
+        (units.counted(1, "token"), "1 token"),
+        (units.counted(0, "token"), "0 tokens"),
+        (units.counted(16384, "token"), "16,384 tokens"),
+        (units.counted(2, "copy", "copies"), "2 copies"),
+        (wording.evidence(Evidence("slots", 1, "slots", Source.REPORTED)), "1 slot"),
+        (wording.evidence(Evidence("slots", 4, "slots", Source.REPORTED)), "4 slots"),
+    ],
+)
+def test_one_is_no_plural(found: str, shown: str) -> None:
+    assert found == shown
+
+
+@pytest.mark.parametrize(
     ("seconds", "shown"),
     [(10.23, "10.2 s"), (119.6, "120 s"), (120, "2 min 0 s"), (200.4, "3 min 20 s"), (599.7, "10 min"),
      (1882, "31 min"), (3599, "1 h 0 min"), (27840, "7 h 44 min")],

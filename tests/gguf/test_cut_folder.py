@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from planner.errors import Ended
 from planner.gguf.cut_folder import PREFIX, base_folder, cut_folder, remove_stale
 
 ROOT = Path(__file__).parents[2]
@@ -50,6 +51,23 @@ def test_removed_on_a_signal(tmp_path: Path, number: signal.Signals) -> None:
     process.send_signal(number)
     process.wait(20)
     assert list(tmp_path.iterdir()) == []
+
+
+@posix
+def test_a_signal_that_was_ignored_or_has_a_handler_keeps_it(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGHUP)
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        with cut_folder(str(tmp_path)):
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            with pytest.raises(Ended), cut_folder(str(tmp_path)):
+                signal.raise_signal(signal.SIGTERM)
+            assert len(list(tmp_path.iterdir())) == 1
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        for number, handler in zip((signal.SIGTERM, signal.SIGHUP), before, strict=True):
+            signal.signal(number, handler)
 
 
 @posix

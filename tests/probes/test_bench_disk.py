@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -152,6 +155,31 @@ def test_a_disk_that_fails(file: Path, monkeypatch: pytest.MonkeyPatch, error: E
 def test_a_read_that_fails_in_a_lane_is_told(file: Path) -> None:
     with ModelFile(str(file)) as opened, pytest.raises(OSError):
         opened.read_rate([-4096], 4096, 2, 0.1)
+
+
+@linux
+def test_lanes_read_no_more_after_an_interrupt(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file is closed by then, and its number may be that of another one."""
+    reads, release, read = threading.Event(), threading.Event(), list[int]()
+
+    def preadv(fd: int, buffers: list[Any], offset: int) -> int:
+        read.append(offset)
+        reads.set()
+        release.wait(60)
+        return len(buffers[0])
+
+    def interrupt() -> None:
+        reads.wait(60)
+        time.sleep(0.2)  # the main thread joins by now
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), ModelFile(str(file)) as opened:
+        monkeypatch.setattr(os, "preadv", preadv)
+        threading.Thread(target=interrupt, daemon=True).start()
+        opened.read_rate([0, 4096, 8192], 4096, 1, 60.0)
+    release.set()
+    time.sleep(0.2)
+    assert read == [0]
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

@@ -113,6 +113,28 @@ def test_slow_devices_get_small_ubatches_and_the_budget_holds(recorded: Host) ->
     assert reports[0].reason == "no time left for it"
 
 
+def test_a_failure_says_where_the_time_went(recorded: Host) -> None:
+    """Runs of 0.5 s by what the trial says, then one of 20 s, then none."""
+    engine = Engine()
+    times = iter([(9.0, 0.001), (19.0, 0.001)])
+
+    def time(job: Job, timeout_s: float) -> Timing | str:
+        took, each = next(times, (timeout_s, 0.0))
+        engine.now += took
+        return Timing((each,), dict.fromkeys(job.prompts, (each,))) if each else f"did not end within {timeout_s:.1f} s"
+
+    engine.time = time  # type: ignore[method-assign]
+    _, (report,) = run(recorded("hybrid"), engine, budget_s=34.0)
+    assert report.reason == "did not end within 9.0 s; before that, a trial took 9.0 s and 1 run 19.0 s"
+
+
+def test_what_cannot_end_in_time_is_not_begun(recorded: Host) -> None:
+    engine = Engine()
+    _, (report,) = run(recorded("hybrid"), engine, budget_s=10.0)
+    assert len(engine.jobs) == 1
+    assert report.reason == "a trial took 3.0 s: one run of each depth would take 46 s, 10 s are left"
+
+
 def test_noise_is_not_a_rate(recorded: Host) -> None:
     engine = Engine()
     pair = CutPair("f" * 8, 2, 6, PAIR.kinds, 0.75, "deep", "shallow")  # the deep one is faster

@@ -1,6 +1,13 @@
 from __future__ import annotations
 
+import mmap
+import os
+import signal
+import threading
+import time
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -95,9 +102,56 @@ def test_a_real_scan(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(outcome, Found)
     assert [item["threads"] for item in outcome.value["threads"]] == [1, 2]
     for item in outcome.value["threads"]:
+        words = "by 1 thread," if item["threads"] == 1 else f"by {item['threads']} threads,"
+        assert words in item["method"]
         assert 1e8 < item["value"] < 2e12 and item["spread"] >= 0 and "memcmp of 64 MiB" in item["method"]
 
 
 def test_too_little_memory() -> None:
     machine = Machine(Os.LINUX, Ram(GIB, 100 * KIB))
     assert isinstance(bench_ram.measure(LocalHost(), machine, 5.0), Absent)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals")
+def test_an_interrupt_leaves_the_buffer_to_the_thread_that_still_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the thread reads where nothing is: a segmentation fault."""
+    reads, release = threading.Event(), threading.Event()
+    maps: list[weakref.ref[mmap.mmap]] = []
+    real = mmap.mmap
+
+    def recorded(*args: int) -> mmap.mmap:
+        made = real(*args)
+        maps.append(weakref.ref(made))
+        return made
+
+    def wait(*_: int) -> None:
+        reads.set()
+        release.wait(60)
+
+    class Slow(bench_ram._Buffer):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            self._compare = wait
+
+    monkeypatch.setattr(mmap, "mmap", recorded)
+    monkeypatch.setattr(bench_ram, "_Buffer", Slow)
+    threading.Thread(target=interrupt_main_after, args=(reads,), daemon=True).start()
+    interrupted = False
+    try:
+        bench_ram.measure(LocalHost(), Machine(Os.LINUX, Ram(64 * GIB, 32 * GIB), Cpu(physical_cores=1)), 5.0)
+    except KeyboardInterrupt:
+        interrupted = True
+    held = maps[0]()
+    assert interrupted and held is not None and not held.closed
+    del held
+    release.set()
+    end = time.monotonic() + 10
+    while maps[0]() is not None and time.monotonic() < end:
+        time.sleep(0.01)
+    assert maps[0]() is None
+
+
+def interrupt_main_after(event: threading.Event) -> None:
+    event.wait(60)
+    time.sleep(0.2)  # the main thread joins by now
+    os.kill(os.getpid(), signal.SIGINT)

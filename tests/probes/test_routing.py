@@ -101,6 +101,14 @@ def test_imatrix_is_asked_for_the_cpu_and_heard() -> None:
     assert "-ngl 0" in joined and "--chunks 4" in joined and "-fit off" in joined and "-c 64 -b 64 -ub 64" in joined
 
 
+def test_imatrix_says_how_many_chunks_it_takes() -> None:
+    steps: list[tuple[int, int]] = []
+    said = ("compute_imatrix: computing ov", "er 3 chunks, n_ctx=64, batch_size=64, n_seq=1\n", "[1]7,[2]7,", "[3]7,")
+    host: Any = FakeHost("out.gguf", said=said)
+    assert routing_imatrix.capture(host, "llama-imatrix", JOB, lambda *s: steps.append(s), 1.0, 256) == ""
+    assert steps == [(0, 192), (128, 192), (192, 192)]
+
+
 @pytest.mark.parametrize(
     ("run", "words"),
     [

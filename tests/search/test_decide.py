@@ -1,3 +1,4 @@
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -7,7 +8,7 @@ import pytest
 from planner import units
 from planner.cost.model import CostModel
 from planner.errors import OptionError, PolicyError
-from planner.facts.machine import Os, Overflow, Ram
+from planner.facts.machine import Engine, Gpu, Os, Overflow, Ram
 from planner.facts.outcome import ProbeReport
 from planner.facts.reading import Source
 from planner.facts.workload import Target, Workload
@@ -103,6 +104,21 @@ def test_assumed_rates_are_named() -> None:
     assert "RAM 50 GB/s" in said.message
 
 
+def test_assumed_rates_where_no_engine_is_say_what_would_help() -> None:
+    engines = (None, Engine("llama.cpp", 11549, server="/x/llama-server"))
+    for engine in engines:
+        found = solved(replace(machine(card(6)), engine=engine)).cautions
+        (said,) = [c.message for c in found if c.code == "rates-assumed"]
+        assert ("--llama FOLDER names it" in said) == (engine is None)
+
+
+def test_one_layer_is_no_layers() -> None:
+    chosen = solved(machine(card(6))).chosen
+    for layers, words in ((1, "1 expert layer more in RAM"), (2, "2 expert layers more in RAM")):
+        moved = replace(chosen.settings, n_cpu_moe=chosen.settings.n_cpu_moe + layers)
+        assert words in difference(replace(chosen, settings=moved), chosen)
+
+
 def test_exchange_rates_price_context_and_ubatch() -> None:
     rows = {e.change: e.effect for e in solved(machine(card(6)), n_ctx=8192).exchange}
     assert "in RAM" in rows["n_ctx 16,384"]
@@ -153,6 +169,28 @@ def test_user_settings_are_judged_by_the_same_rule() -> None:
 def test_a_pin_that_cannot_be_is_an_option_error(pins: tuple[tuple[str, str], ...]) -> None:
     with pytest.raises(OptionError):
         solved(machine(card(4)), pins=pins)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "pins", "says"),
+    [
+        ((), (("n_gpu_layers", "99"),), "expected 0, as there is no device to put layers on, found 99"),
+        ((card(1),), (("n_gpu_layers", "1"),), "expected 0, as there is no device to put layers on, found 1"),
+        ((card(4),), (("n_gpu_layers", "1"), ("devices", "none")), "there is no device to put layers on"),
+        ((), (("devices", "CUDA0"),), "expected none, as no device was found, found 'CUDA0'"),
+        ((card(4),), (("devices", "CUDA7"),), "expected none or some of CUDA0, each once, found 'CUDA7'"),
+        ((), (("threads", "２"),), "expected a whole number"),
+        ((card(4),), (("tensor_split", "２"),), "expected numbers with commas between them"),
+    ],
+)
+def test_a_pin_without_a_device_or_of_other_digits_is_said(
+    gpus: tuple[Gpu, ...], pins: tuple[tuple[str, str], ...], says: str
+) -> None:
+    given = problem(machine(*gpus), pins=pins)
+    settings = plan(replace(given, workload=replace(given.workload, pins=())), RULES).chosen.settings
+    for ask in (lambda: plan(given, RULES), lambda: judge(given, RULES, settings, Tool.SERVER)):
+        with pytest.raises(OptionError, match=re.escape(says)):
+            ask()
 
 
 def test_ram_that_is_not_known_to_be_free_is_taken_as_its_total() -> None:
