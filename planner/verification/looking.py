@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from planner import units
+from planner.plans.plan import Verdict
 from planner.verification.texts import PROSE, QUESTION
 from planner.verify.blocks import TOKENS
-from planner.verify.budget import LEAST_PROMPT, Pace, ask_s
+from planner.verify.budget import LEAST_PROMPT, Pace, again_s, ask_s
 
 if TYPE_CHECKING:
     from planner.facts.observed import Answer, Placement
@@ -179,9 +180,16 @@ def pace_of(seen: Seen, pricing: Pricing, prompt_n: int) -> Pace:
     return Pace(
         there.prefill_tps.mid * prefill,
         there.decode_tps.mid * decode,
-        seen.live.session.loaded_s,
+        _load_s(seen, pricing),
         cold=bool(settings.devices),
     )
+
+
+def _load_s(seen: Seen, pricing: Pricing) -> float:
+    """Seconds that another start takes: RAM then has the file, unless it does not hold it."""
+    first = seen.live.session.loaded_s
+    pages = seen.live.candidate.verdict is Verdict.PAGES
+    return first if pages else min(first, again_s(pricing.problem.model.file_bytes))
 
 
 def notes(seen: Seen) -> tuple[str, ...]:

@@ -39,6 +39,15 @@ START_S: Final = 0.5
 """What a start takes beside reading."""
 
 
+SLOWEST_AGAIN: Final = 0.5
+"""Of that rate, at least, a start reaches once the file was read."""
+
+
+def again_s(file_bytes: int) -> float:
+    """Seconds that a further start takes at most: the first may have waited for a cold disk (25.1 s for 0.8 GB)."""
+    return START_S + file_bytes / (SLOWEST_AGAIN * ASSUMED_LOAD_BPS)
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How fast an engine is: tokens per second, and seconds of a start.

@@ -14,7 +14,7 @@ from planner import search
 from planner.errors import OptionError
 from planner.facts.machine import Engine as EngineFacts
 from planner.facts.observed import Answer, CpuTime, GpuSample, Placement, Sample
-from planner.plans.plan import Candidate, Plan
+from planner.plans.plan import Candidate, Plan, Verdict
 from planner.plans.settings import LoadMode, Settings
 from planner.plans.verified import Finding, Verification
 from planner.search import Pricing
@@ -233,6 +233,21 @@ def test_a_short_prompt_does_not_steer_what_longer_ones_are_expected_to_take() -
     seen = Seen(live, timed, (1,), Placement(), 256, long=timed)
     there = pricing.at(plan.chosen.settings, 1000, 64).speed
     assert pace_of(seen, pricing, 1000).prefill_tps == pytest.approx(there.prefill_tps.mid)
+
+
+@pytest.mark.parametrize(("verdict", "waits"), [(Verdict.FITS, False), (Verdict.PAGES, True)])
+def test_a_first_start_from_a_cold_disk_is_no_measure_of_the_next(verdict: Verdict, waits: bool) -> None:
+    """Where RAM holds the file; 25 s instead of 0.3 s left no time for trials (0.8 GB, two cores)."""
+    from planner.verification.engine import Live
+    from planner.verification.looking import Seen, pace_of
+
+    plan = solved(ENGINE_MACHINE)
+    session = FakeSession(plan.chosen.settings, as_predicted(plan))
+    session.loaded_s = 1000.0
+    live = Live(replace(plan.chosen, verdict=verdict), session, None)  # type: ignore[arg-type]
+    seen = Seen(live, answer(Question("x" * 100, 64), 1.0), (1,), Placement(), 8192)
+    found = pace_of(seen, priced(plan), 1000).load_s
+    assert found == 1000.0 if waits else found == pytest.approx(0.5 + plan.model.file_bytes / 0.75e9)
 
 
 @pytest.mark.parametrize("kind", [Kind.MEMORY, Kind.COLLAPSE])
