@@ -41,10 +41,9 @@ def _int(flag: Flag, text: str, tool: Tool) -> int:
 def _layers(flag: Flag, text: str, tool: Tool) -> int:
     if text in ("auto", "all"):
         return -1 if text == "auto" else -2
-    try:
-        return units.whole(text)
-    except ValueError:
-        raise ValueError("a whole number, auto or all") from None
+    if not re.fullmatch(r"[+-]?[0-9]{1,9}", text):
+        raise ValueError("a whole number, auto or all")
+    return int(text)
 
 
 def _switch(flag: Flag, text: str, tool: Tool) -> bool:

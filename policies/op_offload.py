@@ -62,8 +62,8 @@ def propose(problem: Problem, draft: Draft, evaluate: Evaluate) -> Proposal:
     """On; both where the CPU is faster with all experts in RAM, or nearly."""
     if not _applies(problem, draft.values("devices")[0]):
         return Proposal(domains=(("op_offload", (True,)),))
-    on = replace(draft.settings(), n_cpu_moe=draft.values("n_cpu_moe")[-1], op_offload=True)
-    prefill, without = (evaluate(replace(on, op_offload=flag)).speed.prefill_tps.mid for flag in (True, False))
+    in_ram = replace(draft.settings(), n_cpu_moe=draft.values("n_cpu_moe")[-1])
+    prefill, without = (evaluate(replace(in_ram, op_offload=flag)).speed.prefill_tps.mid for flag in (True, False))
     return Proposal(domains=(("op_offload", (True, False) if without * NEAR >= prefill else (True,)),))
 
 

@@ -154,6 +154,7 @@ def test_bench_separators_and_switches() -> None:
         ("-b 0", "-b", "1 or more"),
         ("-c 99999999999999999999", "-c", "whole number"),
         ("-ngl many", "-ngl", "auto or all"),
+        ("-ngl 1234567890", "-ngl", "auto or all"),
         ("-fa maybe", "-fa", "on off auto"),
         ("-ctk q9", "-ctk", "q8_0"),
         ("-lm fast", "-lm", "mmap"),
